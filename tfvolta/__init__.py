@@ -1,0 +1,1 @@
+"""Verified performance settings for Keras training."""

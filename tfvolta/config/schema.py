@@ -1,0 +1,190 @@
+"""The config's schema: strict, frozen, units in names. An absent section or key means: leave that alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Optional, Union
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+Kind = Literal[
+    "default", "one_device", "mirrored", "multi_worker_mirrored", "horovod", "parameter_server", "central_storage"
+]
+
+
+class Section(BaseModel):
+    """Base of every section: no unknown keys, no silent conversion, no change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+
+class Run(Section):
+    """Where evidence goes, and how strictly outcomes are taken."""
+
+    directory: str = Field("runs", min_length=1, description="Folder that holds one folder of evidence per run.")
+    strict: bool = Field(True, description="LATE and NO_EFFECT are errors; false makes them warnings.")
+    seed: Optional[int] = Field(None, ge=0, lt=2**32, description="Seed of Python, NumPy and TensorFlow.")
+
+
+class Devices(Section):
+    """GPUs, memory and threads."""
+
+    visible: Optional[Union[Literal["all"], list[int]]] = Field(
+        None, description="GPU indices that TensorFlow may use, or all; [] hides every GPU."
+    )
+    memory_growth: Optional[bool] = Field(None, description="Allocate GPU memory as needed instead of nearly all.")
+    memory_limit_mb: Optional[int] = Field(None, gt=0, description="Hard limit per GPU, MiB.")
+    allocator: Optional[Literal["default", "cuda_malloc_async"]] = Field(None, description="GPU memory allocator.")
+    gpu_thread_mode: Optional[Literal["global", "gpu_private", "gpu_shared"]] = Field(
+        None, description="Threads that launch GPU kernels."
+    )
+    gpu_threads: Optional[int] = Field(None, gt=0, description="Launch threads per GPU (or shared).")
+    inter_op_threads: Optional[int] = Field(None, ge=0, description="Threads across operations; 0 lets TensorFlow choose.")
+    intra_op_threads: Optional[int] = Field(None, ge=0, description="Threads inside an operation; 0 lets TensorFlow choose.")
+
+
+class LossScale(Section):
+    """Loss scaling for float16 gradients."""
+
+    initial: float = Field(32768.0, gt=0, description="First dynamic loss scale.")
+    growth_steps: int = Field(2000, gt=0, description="Finite steps in a row before the dynamic scale doubles.")
+    fixed: Optional[float] = Field(None, gt=0, description="A constant scale instead of a dynamic one.")
+
+
+class MixedPrecision(Section):
+    """Precision in which layers compute; variables stay float32."""
+
+    policy: Literal["float32", "mixed_float16", "mixed_bfloat16"] = Field(
+        "mixed_float16", description="Keras dtype policy."
+    )
+    float32_layers: list[str] = Field(
+        default_factory=list,
+        description="Layer classes or names (shell patterns) that keep computing in float32.",
+    )
+    float32_output: bool = Field(True, description="Model outputs are computed in float32 for a stable loss.")
+    loss_scale: LossScale = Field(default_factory=LossScale)
+    allow_bfloat16_emulation: bool = Field(False, description="Accept bfloat16 on a GPU without bfloat16 hardware.")
+
+
+class Xla(Section):
+    """XLA compilation."""
+
+    jit: Optional[Literal["auto", "model", "clustering", "off"]] = Field(
+        None, description="auto decides for this model, stack and strategy and says why."
+    )
+    flags: list[str] = Field(default_factory=list, description="Entries for XLA_FLAGS, such as --xla_gpu_autotune_level=4.")
+
+
+class Cudnn(Section):
+    """cuDNN's algorithm search, as used by TensorFlow's own kernels (XLA has its own)."""
+
+    workspace_limit_mb: Optional[int] = Field(None, gt=0, description="Scratch memory per convolution, MiB.")
+    autotune: Optional[bool] = Field(None, description="Time the algorithms and keep the fastest.")
+
+
+class Math(Section):
+    """Arithmetic of float32 operations."""
+
+    tf32: Optional[bool] = Field(None, description="TensorFloat-32 for float32 operations (compute capability 8.0 on).")
+
+
+class Graph(Section):
+    """TensorFlow's graph optimiser."""
+
+    layout_optimizer: Optional[bool] = Field(None, description="Let grappler choose NCHW or NHWC for GPU kernels.")
+
+
+class Strategy(Section):
+    """How training is spread over devices."""
+
+    kind: Kind = Field("default", description="tf.distribute strategy.")
+    devices: Union[Literal["all"], list[str]] = Field("all", description="Devices such as GPU:0 or CPU:1, or all.")
+    logical_cpus: Optional[int] = Field(
+        None, gt=0, description="Split the CPU into so many logical devices, for trying a strategy without GPUs."
+    )
+
+
+class Communication(Section):
+    """How gradients are reduced; each strategy kind takes what it really has."""
+
+    implementation: Literal["auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device"] = Field(
+        "auto", description="All-reduce algorithm."
+    )
+    num_packs: Optional[int] = Field(None, ge=0, description="Packs of gradients per all-reduce (mirrored); 0 is one per tensor.")
+    pack_mb: Optional[int] = Field(None, gt=0, description="Size of a pack, MiB (multi_worker_mirrored, horovod).")
+    timeout_seconds: Optional[float] = Field(None, gt=0, description="Limit for one collective (multi_worker_mirrored).")
+
+
+class Nccl(Section):
+    """NCCL's environment; read at the first NCCL call."""
+
+    algorithm: Optional[Literal["Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"]] = None
+    protocol: Optional[Literal["LL", "LL128", "Simple"]] = None
+    socket_interface: Optional[str] = Field(None, min_length=1, description="Prefix list; ^ excludes, = is exact.")
+    debug: Optional[Literal["VERSION", "WARN", "INFO", "TRACE"]] = None
+
+
+class Fit(Section):
+    """Arguments of the training loop."""
+
+    steps_per_execution: Optional[int] = Field(None, gt=0, description="Batches per call of the train function.")
+
+
+class Monitor(Section):
+    """What is measured while training."""
+
+    throughput: bool = True
+    memory: bool = True
+    loss_scale: bool = True
+    warmup_steps: int = Field(2, ge=0, description="First steps of a fit, tracing and compilation included, left out of figures.")
+
+
+class Debug(Section):
+    """Switches for looking for faults; they cost speed."""
+
+    launch_blocking: Optional[bool] = Field(None, description="Wait for each CUDA kernel (-15.5 % throughput measured).")
+    deterministic: Optional[bool] = Field(None, description="Deterministic operations.")
+
+
+class Config(Section):
+    """A whole config. Each section may be absent.
+
+    Attributes:
+        provenance: Where each given value came from, by dotted key.
+    """
+
+    run: Run = Field(default_factory=Run)
+    devices: Optional[Devices] = None
+    mixed_precision: Optional[MixedPrecision] = None
+    xla: Optional[Xla] = None
+    cudnn: Optional[Cudnn] = None
+    math: Optional[Math] = None
+    graph: Optional[Graph] = None
+    strategy: Optional[Strategy] = None
+    communication: Optional[Communication] = None
+    nccl: Optional[Nccl] = None
+    fit: Optional[Fit] = None
+    monitor: Monitor = Field(default_factory=Monitor)
+    debug: Optional[Debug] = None
+
+    _provenance: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where each given value came from: dotted key to ``config.provenance.Origin``."""
+        return self._provenance
+
+    def get(self, key: str) -> Any:
+        """The value at a dotted key, or None where its section is absent.
+
+        Args:
+            key: Such as ``devices.memory_growth``.
+
+        Raises:
+            AttributeError: The schema has no such key.
+        """
+        value: Any = self
+        for part in key.split("."):
+            value = getattr(value, part)
+            if value is None:
+                return None
+        return value

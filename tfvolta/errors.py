@@ -1,0 +1,93 @@
+"""Errors and warnings: each says what was expected, what was received, why, and the fix."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterable
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, with all a reader needs to mend it.
+
+    Attributes:
+        where: Place of the fault, such as ``configs/a.yaml:7: xla.jit`` or ``environment: XLA_FLAGS``.
+        expected: What would have been accepted.
+        received: What was found instead.
+        why: The reason, technical and in one sentence; empty when expected and received say it all.
+        fix: The line to write or the command to run.
+    """
+
+    where: str
+    expected: str
+    received: str
+    why: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}", f"  expected: {self.expected}", f"  received: {self.received}"]
+        if self.why:
+            lines.append(f"  why:      {self.why}")
+        if self.fix:
+            lines.append(f"  fix:      {self.fix}")
+        return "\n".join(lines)
+
+
+class TfvoltaError(Exception):
+    """Base of every error raised on purpose; carries all problems found, not just the first.
+
+    Attributes:
+        problems: What is wrong, in the order in which it was found.
+        exit_code: What the command line exits with: 1 a check failed, 2 unusable input.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, problems: Iterable[Problem] = ()):
+        self.problems = tuple(problems)
+        self.summary = message
+        super().__init__("\n".join([message, *(str(problem) for problem in self.problems)]))
+
+
+class ConfigError(TfvoltaError, ValueError):
+    """A config, an override or an argument that cannot be used."""
+
+
+class PlanError(TfvoltaError, ValueError):
+    """A config that is well formed and cannot work on this machine or stack."""
+
+
+class FactsError(TfvoltaError, ValueError):
+    """Recorded facts that cannot be read."""
+
+
+class EvidenceError(TfvoltaError, ValueError):
+    """A run directory or an evidence file that cannot be written or read."""
+
+
+class LateError(TfvoltaError, RuntimeError):
+    """A setting whose phase was over before it could be applied (strict configs only)."""
+
+
+class NoEffectError(TfvoltaError, RuntimeError):
+    """A setting that was set and changes nothing (strict configs only)."""
+
+
+class BridgeError(TfvoltaError, RuntimeError):
+    """Keras is not as the bridge knows it, or a layer class cannot be served."""
+
+
+class TfvoltaWarning(UserWarning):
+    """Base of every warning."""
+
+
+class LateWarning(TfvoltaWarning):
+    """A setting came too late and the config is not strict."""
+
+
+class NoEffectWarning(TfvoltaWarning):
+    """A setting changes nothing and the config is not strict."""
+
+
+class ContradictionWarning(TfvoltaWarning):
+    """The user's environment or script contradicts the config."""

@@ -1,0 +1,104 @@
+"""What a knob is: one setting that knows when it binds, how to apply it, and how to see that it took effect."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, MutableMapping, Optional, Protocol
+
+from tfvolta.outcome import Outcome, Status
+from tfvolta.phase import Closure, Moment, Phase
+
+
+class Context(Protocol):
+    """What a knob may touch. The live one is the session's; tests use a recorded one.
+
+    Attributes:
+        facts: ``tfvolta.facts.schema.Facts`` of this machine.
+        stack: ``keras3``, ``tf_keras`` or ``keras2``: the stack of the model where there is one.
+        environ: The process environment; every write is journaled, so that it can be undone and reported.
+        model: The model being trained; None before the build phase.
+        saved: Values that ``undo`` needs, by knob name.
+        config: The whole ``tfvolta.config.schema.Config``.
+    """
+
+    facts: Any
+    stack: str
+    environ: MutableMapping[str, str]
+    model: Optional[Any]
+    saved: dict[str, Any]
+    config: Any
+
+    @property
+    def tensorflow(self) -> Any:
+        """The tensorflow module, imported at this moment if it was not; not to be touched in the environment phase."""
+
+    @property
+    def bridge(self) -> Any:
+        """``tfvolta.bridge.base.Bridge`` of ``stack``."""
+
+    def closed(self, moment: Moment) -> Optional[Closure]:
+        """What closed a moment in this process, or None while it is still open."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """What a plan says will happen on this machine and stack."""
+
+    status: Status
+    message: str
+
+
+class Knob(abc.ABC):
+    """One setting.
+
+    ``value`` says what the config asks for (None: leave alone), ``forecast`` what will happen on a machine,
+    without TensorFlow; ``apply`` sets it, ``verify`` reads it back or looks at behaviour, ``undo`` restores what
+    was there before. A knob never swallows lateness: the session asks ``context.closed(knob.closes_at)`` before it
+    applies, and reports LATE with ``move_to``.
+
+    Attributes:
+        name: Unique, in snake_case, the stem of its card ``knobs/cards/<name>.md``.
+        keys: Config keys that it carries, the main one first.
+        phase: Where in a script it belongs.
+        closes_at: What makes it late; may be finer than the phase.
+        move_to: The instruction shown with LATE: which line to put where.
+        techniques: Ids of the tuning techniques that it carries, such as ``("M11",)``.
+        changes_results: Whether numerical results can change.
+        undoable: Whether ``undo`` can restore the former state inside the process.
+    """
+
+    name: ClassVar[str]
+    keys: ClassVar[tuple[str, ...]]
+    phase: ClassVar[Phase]
+    closes_at: ClassVar[Moment]
+    move_to: ClassVar[str] = ""
+    techniques: ClassVar[tuple[str, ...]] = ()
+    changes_results: ClassVar[bool] = False
+    undoable: ClassVar[bool] = True
+
+    def value(self, config: Any) -> Optional[Any]:
+        """What the config asks for, or None to leave the setting alone."""
+        return config.get(self.keys[0])
+
+    def variables(self, value: Any) -> dict[str, str]:
+        """Environment variables that applying this value would set; empty for other kinds of knob."""
+        del value
+        return {}
+
+    @abc.abstractmethod
+    def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
+        """What will happen with this value on the machine that ``facts`` describe."""
+
+    @abc.abstractmethod
+    def apply(self, value: Any, context: Context) -> None:
+        """Sets the value; what ``undo`` needs goes into ``context.saved[self.name]``."""
+
+    @abc.abstractmethod
+    def verify(self, value: Any, context: Context) -> Outcome:
+        """Reads the value back, or looks at behaviour; called after ``apply`` and again when a train step was traced."""
+
+    def undo(self, context: Context) -> bool:
+        """Restores what was there before ``apply``; False when that cannot be done in a live process."""
+        del context
+        return False
