@@ -67,12 +67,16 @@ class GraphSummary:
         functions: Number of concrete functions looked at.
         must_compile: Whether a function carries ``_XlaMustCompile``.
         collectives: Collective operations by type, such as ``{"CollectiveReduceV2": 4}``.
+        hints: The same by type and ``communication_hint``, such as ``{"CollectiveReduceV2[nccl]": 4}``.
+        traces: Outermost traces that the counts are summed over; a count divided by it is that of one step.
     """
 
     operations: Mapping[str, int]
     functions: int
     must_compile: bool
     collectives: Mapping[str, int]
+    hints: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    traces: int = 1
 
     def count(self, operation: str, dtype: Optional[str] = None) -> int:
         """Number of operations of a type, in one dtype or in all."""
