@@ -43,10 +43,18 @@ class Context(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """What a plan says will happen on this machine and stack."""
+    """What a plan says will happen on this machine and stack.
+
+    Attributes:
+        status: The outcome that is expected.
+        message: One sentence for a person.
+        condition: What must hold for ``status``, such as ``XLA does not compile the step``; empty when nothing must.
+            An outcome of NO_EFFECT is then no error, even under a strict config: it was announced.
+    """
 
     status: Status
     message: str
+    condition: str = ""
 
 
 class Knob(abc.ABC):
