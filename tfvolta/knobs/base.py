@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, MutableMapping, Optional, Protocol
+from typing import Any, ClassVar, Mapping, MutableMapping, Optional, Protocol
 
+from tfvolta.errors import Problem
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Closure, Moment, Phase
 
@@ -74,6 +75,8 @@ class Knob(abc.ABC):
         techniques: Ids of the tuning techniques that it carries, such as ``("M11",)``.
         changes_results: Whether numerical results can change.
         undoable: Whether ``undo`` can restore the former state inside the process.
+        covered_by: A knob of a later phase that reaches the same goal; where it is part of the plan, LATE or NO_EFFECT
+            of this one is no error. Empty for most.
     """
 
     name: ClassVar[str]
@@ -84,6 +87,7 @@ class Knob(abc.ABC):
     techniques: ClassVar[tuple[str, ...]] = ()
     changes_results: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
+    covered_by: ClassVar[str] = ""
 
     def value(self, config: Any) -> Optional[Any]:
         """What the config asks for, or None to leave the setting alone."""
@@ -93,6 +97,11 @@ class Knob(abc.ABC):
         """Environment variables that applying this value would set; empty for other kinds of knob."""
         del value
         return {}
+
+    def problems(self, value: Any, facts: Any, environ: Mapping[str, str]) -> list[Problem]:
+        """Why this value cannot work on this machine or in this environment; a plan with problems is refused."""
+        del value, facts, environ
+        return []
 
     @abc.abstractmethod
     def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
