@@ -12,6 +12,7 @@ from tfvolta.errors import PlanError, Problem
 from tfvolta.facts.schema import Facts
 from tfvolta.knobs.base import Forecast, Knob
 from tfvolta.knobs.registry import knobs_for
+from tfvolta.outcome import Status
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,9 @@ class Plan:
     @property
     def refusals(self) -> tuple[Problem, ...]:
         """Everything for which this plan is refused under its config's strictness."""
-        return self.conflicts + (self.contradictions if self.config.run.strict else ())
+        if not self.config.run.strict:
+            return self.conflicts
+        return self.conflicts + self.contradictions + tuple(_idle(step) for step in self.steps if _is_idle(step))
 
     def check(self) -> None:
         """Refuses a plan that cannot work.
@@ -84,6 +87,21 @@ class Plan:
             "conflicts": [dataclasses.asdict(problem) for problem in self.conflicts],
             "contradictions": [dataclasses.asdict(problem) for problem in self.contradictions],
         }
+
+
+def _is_idle(step: Step) -> bool:
+    return step.forecast.status is Status.NO_EFFECT and not step.forecast.condition
+
+
+def _idle(step: Step) -> Problem:
+    key = step.knob.keys[0]
+    return Problem(
+        where=f"{step.origin}: {key}",
+        expected="a setting that changes something on this machine and stack",
+        received=f"{key}: {_plain(step.value)}",
+        why=step.forecast.message,
+        fix=f"remove {key}, or set run.strict: false to go on without it",
+    )
 
 
 def _plain(value: Any) -> Any:

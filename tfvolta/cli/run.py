@@ -1,0 +1,122 @@
+"""``tfvolta run``: an unmodified training script with a config's whole plan applied around it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from types import TracebackType
+from typing import Any, Optional
+
+from tfvolta.cli.config_arguments import add_config_arguments, load_from
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser("run", help="run a training script under a config", description=__doc__)
+    add_config_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print how the run ended as JSON, on the last line")
+    parser.add_argument("--quiet", action="store_true", help="print nothing of tfvolta's own but errors")
+    parser.add_argument("script", help="the training script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the script; its own exit code, or 2 where the plan is refused or a setting came too late."""
+    from tfvolta.script.source import check_script, layers_named_in
+    from tfvolta.session import Origin, Session
+
+    config = load_from(arguments)
+    check_script(arguments.script)
+    origin = Origin(
+        command=["tfvolta", *sys.argv[1:]],
+        script=os.path.abspath(arguments.script),
+        script_layers=layers_named_in(arguments.script),
+    )
+    session = Session(config, origin=origin)
+    if not arguments.quiet:
+        print(f"tfvolta: evidence in {session.recorder.path}", file=sys.stderr, flush=True)
+    code = _run_script(session, arguments)
+    _report(session, arguments)
+    return code
+
+
+def _run_script(session: Any, arguments: argparse.Namespace) -> int:
+    """Runs the script and ends the session; the exit code."""
+    from tfvolta.errors import TfvoltaError
+    from tfvolta.script import ScriptRun
+
+    script = ScriptRun(session)
+    try:
+        script.run(arguments.script, arguments.arguments)
+    except SystemExit as error:
+        code = _exit_code(error)
+        session.close("completed" if code == 0 else "failed", None if code == 0 else error)
+        return code
+    except KeyboardInterrupt as error:
+        session.close("interrupted", error)
+        print("tfvolta: interrupted; the evidence so far is kept", file=sys.stderr)
+        return 130
+    except TfvoltaError as error:
+        session.close("failed", error)
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except BaseException as error:
+        session.close("failed", error)
+        _print_traceback(error)
+        return 1
+    session.close("completed")
+    return 0 if script.fits else _no_fit(session)
+
+
+def _no_fit(session: Any) -> int:
+    """Says that the fit-time settings could not bind; 1 where there were any."""
+    pending = [name for name, ending in session.pending()]
+    if not pending:
+        return 0
+    print(
+        f"tfvolta: the script never called model.fit, so these settings did not bind: {', '.join(pending)}. "
+        "A training loop of its own takes them through tfvolta.build_strategy and the bridge-free parts of the plan.",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _exit_code(error: SystemExit) -> int:
+    """The exit code of a script's own sys.exit, as the interpreter would give it."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _print_traceback(error: BaseException) -> None:
+    """The script's own traceback, from the script's first line on."""
+    shown: Optional[TracebackType] = error.__traceback__
+    while shown is not None and "runpy" not in shown.tb_frame.f_code.co_filename:
+        shown = shown.tb_next
+    while shown is not None and "runpy" in shown.tb_frame.f_code.co_filename:
+        shown = shown.tb_next
+    traceback.print_exception(type(error), error, shown or error.__traceback__)
+
+
+def _report(session: Any, arguments: argparse.Namespace) -> None:
+    """Prints how the run ended."""
+    from tfvolta.evidence.store import read
+
+    evidence = read(session.recorder.path)
+    if not arguments.quiet:
+        from rich.console import Console
+
+        from tfvolta.report.terminal import print_report
+
+        print_report(evidence, console=Console(stderr=True))
+    if arguments.json:
+        outcomes = {name: outcome.status.value for name, outcome in evidence.outcomes.items()}
+        summary = {"run": session.recorder.path, "status": evidence.status, "outcomes": outcomes}
+        print(json.dumps(summary), flush=True)

@@ -1,0 +1,55 @@
+"""The two calls by which a script takes a config: a strategy before the model, callbacks for its fit."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from tfvolta.phase import Phase
+from tfvolta.session import session_for
+
+
+def build_strategy(config: Any) -> Any:
+    """Applies the environment, devices and build settings of a config and makes its distribution strategy.
+
+    Call it before anything that starts TensorFlow's devices: before the first tensor, data set, layer or optimiser.
+
+    Args:
+        config: From ``load_config``.
+
+    Returns:
+        A ``tf.distribute.Strategy``; TensorFlow's default one where the config asks for none. Build and compile
+        the model inside its ``scope()``.
+
+    Raises:
+        PlanError: The config cannot work on this machine or stack.
+        LateError: A setting came too late and the config is strict.
+    """
+    session = session_for(config)
+    session.enter(Phase.BUILD)
+    if session.context.strategy is not None:
+        return session.context.strategy
+    return session.context.tensorflow.distribute.get_strategy()
+
+
+def build_callbacks(config: Any, model: Optional[Any] = None) -> list[Any]:
+    """The callbacks that carry a config's fit-time settings and its monitors; they come first in fit's list.
+
+    Args:
+        config: From ``load_config``.
+        model: The compiled model. With it, settings that must be made between ``compile`` and ``fit``
+            (steps_per_execution) are made now; without it they are reported LATE when fit starts.
+
+    Returns:
+        Objects for ``model.fit(callbacks=...)``; they serve the Keras that the model belongs to.
+
+    Raises:
+        PlanError: The config cannot work on this machine or stack.
+        LateError: A setting came too late and the config is strict.
+    """
+    from tfvolta.callbacks.build import session_callbacks
+
+    session = session_for(config)
+    session.enter(Phase.STRATEGY if config.strategy is None else Phase.DEVICES)
+    if model is not None:
+        session.attach(model, in_fit=False)
+    return session_callbacks(session)

@@ -1,0 +1,110 @@
+"""Runs an unmodified training script under a plan."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from types import ModuleType
+from typing import Any, Mapping, Optional, Sequence
+
+from tfvolta.bridge import bridge_for, bridge_for_stack
+from tfvolta.bridge.base import Hooks
+from tfvolta.callbacks.build import session_callbacks
+from tfvolta.phase import Phase
+from tfvolta.script.import_hook import AfterImport
+from tfvolta.session import Session
+
+
+class ScriptRun:
+    """An unmodified script with a plan applied around it.
+
+    The environment is set before the script starts. TensorFlow's import is followed by the devices phase. The
+    strategy and the dtype policy come just before the first layer is constructed, so that a script's own device
+    settings, which must come before TensorFlow starts, still can. ``compile`` and ``fit`` are wrapped.
+    """
+
+    def __init__(self, session: Session):
+        self.session = session
+        self.fits = 0
+        self._undo_intercepts: list[Any] = []
+        self._hook = AfterImport(
+            {"tensorflow": self._tensorflow_imported, "keras": self._keras_imported, "tf_keras": self._tf_keras_imported}
+        )
+
+    def run(self, path: str, arguments: Sequence[str]) -> None:
+        """Runs the script as ``python path arguments`` would.
+
+        Args:
+            path: The script.
+            arguments: Its own command line.
+
+        Raises:
+            BaseException: Whatever the script raises, SystemExit included.
+        """
+        saved_argv, saved_path = sys.argv, list(sys.path)
+        self.session.enter(Phase.ENVIRONMENT)
+        self._hook.install()
+        sys.argv = [path, *arguments]
+        sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+        try:
+            runpy.run_path(path, run_name="__main__")
+        finally:
+            sys.argv, sys.path[:] = saved_argv, saved_path
+            self._hook.remove()
+            for undo in reversed(self._undo_intercepts):
+                undo()
+
+    def _tensorflow_imported(self, module: ModuleType) -> None:
+        self.session.enter(Phase.DEVICES)
+
+    def _keras_imported(self, module: ModuleType) -> None:
+        version = getattr(module, "__version__", "3")
+        self._intercept("keras2" if version.startswith("2.") else "keras3")
+
+    def _tf_keras_imported(self, module: ModuleType) -> None:
+        self._intercept("tf_keras")
+
+    def _intercept(self, stack: str) -> None:
+        hooks = Hooks(
+            before_layer=self._before_layer,
+            compile_arguments=lambda model, arguments: arguments,
+            after_compile=self._compiled,
+            fit_callbacks=self._fit_callbacks,
+            after_fit=lambda model: None,
+        )
+        self._undo_intercepts.append(bridge_for_stack(stack).intercept(hooks))
+
+    def _before_layer(self) -> None:
+        session = self.session
+        if session.reached is not None and session.reached >= Phase.BUILD:
+            return
+        session.enter(Phase.BUILD)
+        strategy = session.context.strategy
+        distribute = session.context.tensorflow.distribute
+        if strategy is not None and not distribute.has_strategy():
+            distribute.experimental_set_strategy(strategy)
+
+    def _compiled(self, model: Any) -> None:
+        self.session.attach(model, in_fit=False)
+
+    def _fit_callbacks(self, model: Any, callbacks: Any, arguments: Mapping[str, Any]) -> Any:
+        self.fits += 1
+        own = session_callbacks(self.session, batch_size=_batch_size(arguments))
+        return bridge_for(model).callback_list(_joined(own, callbacks), model, **_list_arguments(arguments))
+
+
+def _batch_size(arguments: Mapping[str, Any]) -> Optional[int]:
+    size = arguments.get("batch_size")
+    return size if isinstance(size, int) else None
+
+
+def _joined(own: list[Any], callbacks: Any) -> list[Any]:
+    if callbacks is None:
+        return own
+    return own + (list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks])
+
+
+def _list_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of fit that its callback list is made with."""
+    return {name: arguments[name] for name in ("verbose", "epochs") if name in arguments}

@@ -1,0 +1,129 @@
+"""Keeps a session's evidence up to date on disk."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import TYPE_CHECKING, Any, Mapping, Optional
+
+from tfvolta.evidence.clock import now
+from tfvolta.evidence.schema import ErrorRecord, Evidence
+from tfvolta.evidence.store import EvidenceStore
+from tfvolta.outcome import Outcome, Status
+from tfvolta.phase import Phase
+from tfvolta.plan import Plan, Step
+
+if TYPE_CHECKING:
+    from tfvolta.session.session import Origin
+
+
+class SilentRecorder:
+    """Keeps nothing: for a single callback, which leaves no files behind."""
+
+    path: Optional[str] = None
+
+    def replanned(self, plan: Plan) -> None:
+        """The plan was made again."""
+
+    def ended(self, name: str, outcome: Outcome, seen_in: Phase, step: Optional[Step]) -> None:
+        """A setting ended."""
+
+    def measured(self, name: str, values: Mapping[str, Any]) -> None:
+        """Something was measured."""
+
+    def fitted(self, values: Mapping[str, Any]) -> None:
+        """A fit ended."""
+
+    def undone(self, undone: Mapping[str, bool]) -> None:
+        """Settings were taken back."""
+
+    def write(self) -> None:
+        """Nothing to write."""
+
+    def close(self, status: str, error: Optional[BaseException]) -> None:
+        """The session ended."""
+
+
+class Recorder(SilentRecorder):
+    """Writes one evidence file, anew whenever something became known, so that a killed run leaves the last state.
+
+    Attributes:
+        path: The run's folder.
+    """
+
+    def __init__(self, plan: Plan, origin: Origin):
+        """Creates the run's folder and its first evidence.
+
+        Raises:
+            EvidenceError: The run directory cannot be created or written.
+        """
+        self._store = EvidenceStore.create(plan.config.run.directory)
+        self.path = str(self._store.path)
+        self._fields: dict[str, Any] = {
+            "run_id": self._store.run_id,
+            "started": now(),
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "command": tuple(origin.command or sys.argv),
+            "script": origin.script,
+            "cwd": os.getcwd(),
+            "outcomes": {},
+            "measurements": {},
+            "fits": (),
+        }
+        self.replanned(plan)
+        self.write()
+
+    def replanned(self, plan: Plan) -> None:
+        """Takes a plan; steps that have not ended are PENDING."""
+        steps = [step.to_json() for step in plan.steps]
+        for step in plan.steps:
+            pending = {"status": Status.PENDING, "message": "not reached yet"}
+            self._fields["outcomes"].setdefault(step.knob.name, pending)
+        self._fields.update(
+            config={
+                "values": plan.config.model_dump(),
+                "provenance": {key: str(origin) for key, origin in plan.config.provenance.items()},
+            },
+            facts=plan.facts,
+            stack=plan.facts.stack,
+            versions=dict(plan.facts.packages),
+            plan=steps,
+            conflicts=plan.conflicts,
+            contradictions=plan.contradictions,
+        )
+
+    def ended(self, name: str, outcome: Outcome, seen_in: Phase, step: Optional[Step]) -> None:
+        """Takes how a setting ended; ``write`` puts it on disk."""
+        former = self._fields["outcomes"].get(name, {})
+        applied = outcome.status in (Status.APPLIED, Status.UNVERIFIABLE)
+        self._fields["outcomes"][name] = {
+            **outcome.to_json(),
+            "phase": seen_in.label,
+            "applied_at": former.get("applied_at") or (now() if applied else None),
+            "value": step.to_json()["value"] if step is not None else None,
+        }
+
+    def measured(self, name: str, values: Mapping[str, Any]) -> None:
+        """Takes a measurement and writes."""
+        self._fields["measurements"][name] = dict(values)
+        self.write()
+
+    def fitted(self, values: Mapping[str, Any]) -> None:
+        """Takes what a fit was and did, and writes."""
+        self._fields["fits"] = (*self._fields["fits"], dict(values))
+        self.write()
+
+    def undone(self, undone: Mapping[str, bool]) -> None:
+        """Takes what was taken back, and writes."""
+        self.measured("undone", dict(undone))
+
+    def write(self) -> None:
+        """Puts the present state on disk, whole."""
+        self._store.write(Evidence.model_validate(self._fields))
+
+    def close(self, status: str, error: Optional[BaseException]) -> None:
+        """Takes the end of the run, and writes."""
+        self._fields.update(status=status, ended=now(), error=ErrorRecord.of(error) if error is not None else None)
+        self.write()
