@@ -121,7 +121,8 @@ def _install(name: str, commands: progress.Commands) -> None:
     place = json.dumps(str(ROOT))
     owner = folder / "tfvolta-place"  # scripts in an environment hold its absolute path, so a moved one is broken
     if not (owner.is_file() and owner.read_text() == place and os.access(python_of(name), os.X_OK)):
-        _run(f"{name}: venv", [find_python(), "-m", "venv", "--clear", str(folder)], LOGS / f"{name}-venv.log", commands)
+        make = [find_python(), "-m", "venv", "--clear", str(folder)]
+        _run(f"{name}: venv", make, LOGS / f"{name}-venv.log", commands)
         owner.write_text(place)
     pip = [str(python_of(name)), "-m", "pip", "install", "--progress-bar", "off"]
     pins = ["-c", str(ROOT / "constraints" / environment.constraints)]

@@ -38,7 +38,7 @@ def tail(log: Path, lines: int = 60) -> str:
     return "\n".join(f"    {line}" for line in text)
 
 
-def _stop(process: "subprocess.Popen[bytes]") -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     """Ends a command with everything that it started: it leads a process group of its own."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
@@ -90,7 +90,7 @@ class Commands:
 
     def _start(
         self, command: Sequence[str], output: object, environment: Optional[Mapping[str, str]]
-    ) -> "Optional[subprocess.Popen[bytes]]":
+    ) -> Optional[subprocess.Popen[bytes]]:
         with self._lock:
             if self._stopped:
                 return None
@@ -106,7 +106,7 @@ class Commands:
             return process
 
     def _wait(
-        self, label: str, process: "subprocess.Popen[bytes]", log: Path, started: float, limit_seconds: float
+        self, label: str, process: subprocess.Popen[bytes], log: Path, started: float, limit_seconds: float
     ) -> int:
         while True:
             try:
