@@ -189,6 +189,9 @@ class Bridge(Protocol):
     def is_compiled(self, model: Any) -> bool:
         """Whether ``compile`` was called."""
 
+    def trace_count(self, model: Any) -> int:
+        """How often the train function was traced so far; 0 before a trace and when run eagerly. Reads no device."""
+
     def train_graph(self, model: Any) -> Optional[GraphSummary]:
         """What the traced train functions contain; None before a trace or when run eagerly."""
 

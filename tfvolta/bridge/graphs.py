@@ -78,6 +78,11 @@ def is_traced(function: Any) -> bool:
     return any(traced._list_all_concrete_functions() for traced in tf_functions(function))
 
 
+def trace_count(function: Any) -> int:
+    """How often the ``tf.function`` objects inside a callable were traced so far; cheap, and no device is read."""
+    return sum(int(traced.experimental_get_tracing_count()) for traced in tf_functions(function))
+
+
 def tf_functions(function: Any) -> list[Any]:
     """The ``tf.function`` objects that a callable is or holds in its closures, outermost first."""
     return list(_walk(function, set(), 0))
