@@ -49,7 +49,7 @@ def build_callbacks(config: Any, model: Optional[Any] = None) -> list[Any]:
     from tfvolta.callbacks.build import session_callbacks
 
     session = session_for(config)
-    session.enter(Phase.STRATEGY if config.strategy is None else Phase.DEVICES)
+    session.enter(Phase.DEVICES)
     if model is not None:
         session.attach(model, in_fit=False)
     return session_callbacks(session)

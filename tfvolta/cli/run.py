@@ -74,12 +74,12 @@ def _run_script(session: Any, arguments: argparse.Namespace) -> int:
 
 def _no_fit(session: Any) -> int:
     """Says that the fit-time settings could not bind; 1 where there were any."""
-    pending = [name for name, ending in session.pending()]
+    pending = session.pending()
     if not pending:
         return 0
     print(
         f"tfvolta: the script never called model.fit, so these settings did not bind: {', '.join(pending)}. "
-        "A training loop of its own takes them through tfvolta.build_strategy and the bridge-free parts of the plan.",
+        "They reach Keras only through model.fit.",
         file=sys.stderr,
     )
     return 1

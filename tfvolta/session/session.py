@@ -214,6 +214,10 @@ class Session:
         for name, outcome in verify_strategy(self.config, self.context, model).items():
             self.recorder.ended(name, outcome, Phase.RUNNING, None)
 
+    def pending(self) -> list[str]:
+        """Names of the knobs that have not ended, in the order of the plan."""
+        return [step.knob.name for step in self.plan.steps if step.knob.name not in self.endings]
+
     # -- outcomes
 
     def _apply(self, step: Step, seen_in: Phase) -> None:
