@@ -1,0 +1,56 @@
+"""What tfvolta adds to ``model.fit(callbacks=...)``; every class can be made without TensorFlow."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfvolta.callbacks.apply_plan import ApplyPlan
+    from tfvolta.callbacks.base import Callback
+    from tfvolta.callbacks.build import session_callbacks
+    from tfvolta.callbacks.cudnn_workspace import CudnnWorkspace
+    from tfvolta.callbacks.device_memory import DeviceMemory
+    from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
+    from tfvolta.callbacks.memory_growth import MemoryGrowth
+    from tfvolta.callbacks.mixed_precision import MixedPrecision
+    from tfvolta.callbacks.throughput import Throughput
+    from tfvolta.callbacks.xla_jit import XlaJit
+
+_MODULES = {
+    "ApplyPlan": "apply_plan",
+    "Callback": "base",
+    "CudnnWorkspace": "cudnn_workspace",
+    "DeviceMemory": "device_memory",
+    "LossScaleMonitor": "loss_scale_monitor",
+    "MemoryGrowth": "memory_growth",
+    "MixedPrecision": "mixed_precision",
+    "Throughput": "throughput",
+    "XlaJit": "xla_jit",
+    "session_callbacks": "build",
+}
+
+__all__ = [
+    "ApplyPlan",
+    "Callback",
+    "CudnnWorkspace",
+    "DeviceMemory",
+    "LossScaleMonitor",
+    "MemoryGrowth",
+    "MixedPrecision",
+    "Throughput",
+    "XlaJit",
+    "session_callbacks",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,36 @@
+"""All callbacks of a session, in the order in which they belong in the list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+from tfvolta.callbacks.apply_plan import ApplyPlan
+from tfvolta.callbacks.base import Callback
+from tfvolta.callbacks.device_memory import DeviceMemory
+from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
+from tfvolta.callbacks.throughput import Throughput
+
+if TYPE_CHECKING:
+    from tfvolta.session import Session
+
+
+def session_callbacks(session: Session, batch_size: Optional[int] = None) -> list[Callback]:
+    """The callbacks that carry a session into ``model.fit``: its plan first, then the monitors that its config turns on.
+
+    Callbacks of your own go after them, so that what they save has the settings in it, and the time that they take at
+    the end of an epoch is not counted as training.
+
+    Args:
+        session: The open session of the config.
+        batch_size: Examples in a global batch where the caller knows it; otherwise Keras's loss tracker says how many
+            examples there were.
+    """
+    monitor = session.config.monitor
+    callbacks: list[Callback] = [ApplyPlan(session)]
+    if monitor.throughput:
+        callbacks.append(Throughput(monitor.warmup_steps, examples_per_step=batch_size, session=session))
+    if monitor.loss_scale:
+        callbacks.append(LossScaleMonitor(session=session))
+    if monitor.memory:
+        callbacks.append(DeviceMemory(session=session))
+    return callbacks

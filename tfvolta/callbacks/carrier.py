@@ -1,0 +1,52 @@
+"""What the callbacks that carry settings share: they hand the model to a session, which knows the knobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfvolta.callbacks.base import Callback, Logs
+
+if TYPE_CHECKING:
+    from tfvolta.session import Session
+
+# Keras 2 times the batch hooks of a fit's first six calls and warns about slow ones. Looking at the traced graph
+# takes longer than a small model's step, once; after those calls it raises no false alarm.
+# Source: CallbackList._call_batch_end_hook in keras/src/callbacks.py of Keras 2.15.
+_KERAS2_TIMED_CALLS = 6
+
+
+class Carrier(Callback):
+    """A callback whose settings are applied, verified and recorded by a session.
+
+    Attributes:
+        session: The session that holds the outcome of each setting.
+    """
+
+    def __init__(self, session: Session):
+        super().__init__()
+        self.session = session
+        self._calls_until_verified = 0
+
+    def set_model(self, model: Any) -> None:
+        """Applies what binds to a model, before the train step is traced.
+
+        Raises:
+            LateError: A setting came too late and the config is strict.
+            NoEffectError: A setting changes nothing and the config is strict.
+        """
+        super().set_model(model)
+        self.session.attach(model)
+        self._calls_until_verified = 1 if self.bridge.stack == "keras3" else 1 + _KERAS2_TIMED_CALLS
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Verifies by behaviour once the train step was traced; after that one comparison per call."""
+        if self._calls_until_verified:
+            self._calls_until_verified -= 1
+            if not self._calls_until_verified:
+                self.session.step_traced(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Verifies after a first epoch that was too short for the batch hook."""
+        if self._calls_until_verified:
+            self._calls_until_verified = 0
+            self.session.step_traced(self.model)

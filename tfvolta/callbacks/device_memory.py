@@ -1,0 +1,90 @@
+"""GPU memory in use and at its peak, as TensorFlow's allocator counts it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Optional
+
+from tfvolta.callbacks.base import Callback, Logs
+
+if TYPE_CHECKING:
+    from tfvolta.session import Session
+
+
+class DeviceMemory(Callback):
+    """Records the current and peak memory of each GPU at the end of each epoch.
+
+    Where the allocator keeps no statistics (a CPU, or ``cuda_malloc_async`` in some versions) it records None and the
+    reason, once, and training goes on.
+
+    Args:
+        reset_at_start: Start the peak anew when a fit begins, where TensorFlow can.
+        session: Takes the records into the evidence of a run.
+
+    Attributes:
+        records: One mapping per epoch: ``epoch`` and ``devices``, which maps ``GPU:0`` to ``{"current_bytes",
+            "peak_bytes"}`` or to None.
+        unavailable: Why a device has no figures, by device; ``all`` where there is no GPU.
+    """
+
+    def __init__(self, reset_at_start: bool = True, session: Optional[Session] = None):
+        super().__init__()
+        self.records: list[dict[str, Any]] = []
+        self.unavailable: dict[str, str] = {}
+        self._reset_at_start = reset_at_start
+        self._session = session
+        self._devices: list[str] = []
+
+    def summary(self) -> dict[str, Any]:
+        """Highest peak per GPU in bytes, None where unknown; the records; and why figures are missing. JSON values."""
+        peaks: dict[str, Optional[int]] = {}
+        for record in self.records:
+            for device, info in record["devices"].items():
+                known = [n for n in (peaks.get(device), info["peak_bytes"] if info else None) if n is not None]
+                peaks[device] = max(known) if known else None
+        return {"peak_bytes": peaks, "unavailable": dict(self.unavailable), "records": list(self.records)}
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Finds the GPUs and starts their peaks anew."""
+        self.records = []
+        self._devices = _gpus()
+        if not self._devices:
+            self.unavailable["all"] = "TensorFlow has no GPU in this process"
+        if self._reset_at_start:
+            for device in self._devices:
+                try:
+                    _tensorflow().config.experimental.reset_memory_stats(device)
+                except Exception as error:  # the allocator decides what it raises, and training must go on
+                    self.unavailable.setdefault(f"{device} reset", _reason(error))
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Reads the allocator's counters; this does not wait for the device."""
+        self.records.append({"epoch": epoch, "devices": {device: self._info(device) for device in self._devices}})
+        if self._session is not None:
+            self._session.measured("memory", self.summary())
+
+    def _info(self, device: str) -> Optional[dict[str, int]]:
+        if device in self.unavailable:
+            return None
+        try:
+            info = _tensorflow().config.experimental.get_memory_info(device)
+        except Exception as error:  # the allocator decides what it raises, and training must go on
+            self.unavailable[device] = _reason(error)
+            return None
+        if not info["peak"] and len(self._devices) == 1:
+            self.unavailable[device] = "the allocator reports a peak of 0 bytes after training: it keeps no statistics"
+            return None
+        return {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
+
+
+def _tensorflow() -> Any:
+    return sys.modules["tensorflow"]  # a model is being trained, so it is there
+
+
+def _gpus() -> list[str]:
+    """Logical GPUs as ``GPU:0``, the form that the memory functions take."""
+    return [device.name.split("device:", 1)[1] for device in _tensorflow().config.list_logical_devices("GPU")]
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

@@ -1,0 +1,42 @@
+"""Mixed precision for a model that is already built and compiled."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+from tfvolta.callbacks.carrier import Carrier
+from tfvolta.callbacks.single import session_of
+
+
+class MixedPrecision(Carrier):
+    """Makes a built and compiled model compute in float16 or bfloat16 from its next train step on.
+
+    Variables stay float32. With float16 the optimiser is wrapped in a loss scale, which a saved model remembers.
+
+    Example:
+        ``model.fit(dataset, callbacks=[tfvolta.callbacks.MixedPrecision("mixed_float16")])``
+
+    Args:
+        policy: ``mixed_float16``, ``mixed_bfloat16`` or ``float32``.
+        float32_layers: Layer classes or names (shell patterns) that keep computing in float32.
+        initial_scale: First dynamic loss scale.
+        growth_steps: Finite steps in a row before the dynamic loss scale doubles.
+        fixed_scale: A constant loss scale instead of a dynamic one.
+        strict: Whether a setting that comes too late or changes nothing is an error instead of a warning.
+
+    Raises:
+        ConfigError: An argument is not accepted.
+    """
+
+    def __init__(
+        self,
+        policy: str = "mixed_float16",
+        float32_layers: Sequence[str] = (),
+        initial_scale: float = 32768.0,
+        growth_steps: int = 2000,
+        fixed_scale: Optional[float] = None,
+        strict: bool = True,
+    ):
+        loss_scale = {"initial": initial_scale, "growth_steps": growth_steps, "fixed": fixed_scale}
+        section = {"policy": policy, "float32_layers": list(float32_layers), "loss_scale": loss_scale}
+        super().__init__(session_of(strict, mixed_precision=section))
