@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from tfvolta.errors import EvidenceError, Problem
 from tfvolta.evidence.schema import SCHEMA_VERSION, Evidence
-from tfvolta.evidence.store import FILE_NAME
 
+FILE_NAME = "evidence.json"
 DEFAULT_DIRECTORY = "runs"
 _Path = Union[str, "os.PathLike[str]"]
 

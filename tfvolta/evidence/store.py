@@ -12,9 +12,11 @@ from typing import Optional, Union
 
 from tfvolta.errors import EvidenceError, Problem
 from tfvolta.evidence.clock import now, stamp
+from tfvolta.evidence.reading import FILE_NAME, latest, read
 from tfvolta.evidence.schema import Evidence
 
-FILE_NAME = "evidence.json"
+__all__ = ["EvidenceStore", "latest", "read"]
+
 _Path = Union[str, "os.PathLike[str]"]
 
 # Why a write failed and what to do, by error number.

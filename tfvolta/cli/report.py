@@ -1,0 +1,62 @@
+"""``tfvolta report``: what a run did, or what differs between two runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser("report", help="show a run's evidence, or compare two runs", description=__doc__)
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="folder, evidence file or run id; the last run if left out; two to compare"
+    )
+    parser.add_argument("--directory", metavar="DIR", default="runs", help="folder of runs (default: runs)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints one run, or what differs between two.
+
+    Raises:
+        EvidenceError: There is no such run, or it cannot be read.
+    """
+    from tfvolta.errors import EvidenceError, Problem
+    from tfvolta.evidence.reading import latest, locate, read
+
+    if len(arguments.runs) > 2:
+        problem = Problem("runs", "one run, or two to compare", f"{len(arguments.runs)}", fix="tfvolta report A B")
+        raise EvidenceError("Too many runs.", [problem])
+    directory = arguments.directory
+    paths = [locate(name, directory) for name in arguments.runs] or [latest(directory)]
+    runs = [read(path) for path in paths]
+    if len(runs) == 2:
+        return _compare(runs[0], runs[1], arguments.json)
+    return _show(runs[0], str(paths[0]), arguments.json)
+
+
+def _show(evidence: Any, path: str, as_json: bool) -> int:
+    from tfvolta.report.terminal import print_report
+    from tfvolta.report.verdict import verdict
+
+    if as_json:
+        content = evidence.model_dump(mode="json")
+        print(json.dumps({"verdict": verdict(evidence), "path": path, "evidence": content}, indent=2))
+    else:
+        print_report(evidence, path)
+    return 0
+
+
+def _compare(a: Any, b: Any, as_json: bool) -> int:
+    from tfvolta.report.comparison import compare
+    from tfvolta.report.differences import print_comparison
+
+    comparison = compare(a, b)
+    if as_json:
+        print(json.dumps(comparison.to_json(), indent=2))
+    else:
+        print_comparison(comparison)
+    return 0

@@ -1,0 +1,143 @@
+"""A run's evidence, printed for a person."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from tfvolta.evidence.schema import Evidence, OutcomeRecord, PlanStep
+from tfvolta.outcome import Status
+from tfvolta.report.style import fields, heading, make_console, new_table, print_path, problem_text, status_text
+from tfvolta.report.verdict import verdict
+from tfvolta.report.words import shown
+
+_VERDICT_COLOURS = {"completed": "green", "failed": "red", "refused": "red", "interrupted": "yellow"}
+
+
+def print_report(evidence: Evidence, path: Optional[str] = None, console: Optional[Console] = None) -> None:
+    """Prints what was asked for, how it ended, what was measured, and where the files are.
+
+    Args:
+        evidence: Of the run.
+        path: Its file, printed at the end.
+        console: Where to print; standard output when absent.
+    """
+    console = make_console(console)
+    console.print(Text(verdict(evidence), style=f"bold {_VERDICT_COLOURS.get(evidence.status, 'yellow')}"))
+    fields(console, _header(evidence))
+    _print_problems(console, evidence)
+    _print_settings(console, evidence)
+    _print_measurements(console, evidence)
+    _print_error(console, evidence)
+    if path is not None:
+        heading(console, "Files")
+        print_path(console, "evidence", path)
+
+
+def _header(evidence: Evidence) -> list[tuple[str, str]]:
+    facts = evidence.facts
+    pairs = [("run", evidence.run_id), ("started", evidence.started)]
+    if evidence.script:
+        pairs.append(("script", evidence.script))
+    if evidence.command:
+        pairs.append(("command", " ".join(evidence.command)))
+    if facts is not None:
+        versions = {name: evidence.versions[name] for name in ("tensorflow", "keras", "tf_keras") if name in evidence.versions}
+        pairs.append(("stack", ", ".join([str(evidence.stack), *(f"{name} {v}" for name, v in versions.items())])))
+        names = [gpu.name for gpu in facts.gpus]
+        gpus = ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names)) or "no GPU"
+        pairs.append(("machine", f"{facts.host or evidence.host or 'unnamed'}: {gpus}, {facts.cpu.cores} CPU cores"))
+    elif evidence.stack:
+        pairs.append(("stack", evidence.stack))
+    return pairs
+
+
+def _print_problems(console: Console, evidence: Evidence) -> None:
+    for title, problems in (("Conflicts", evidence.conflicts), ("Contradictions", evidence.contradictions)):
+        if problems:
+            heading(console, title)
+        for problem in problems:
+            console.print(Padding(problem_text(problem), (0, 0, 0, 2)))
+    if evidence.warnings:
+        heading(console, "Warnings")
+        for warning in evidence.warnings:
+            console.print(Padding(Text(warning, style="yellow"), (0, 0, 0, 2)))
+
+
+def _print_settings(console: Console, evidence: Evidence) -> None:
+    steps = {step.knob: step for step in evidence.plan}
+    names = list(dict.fromkeys([*steps, *evidence.outcomes]))
+    if not names:
+        return
+    heading(console, "Settings")
+    table = new_table("setting", "requested", "planned", "applied", "verified")
+    for name in names:
+        table.add_row(*_row(name, steps.get(name), evidence.outcomes.get(name)))
+    console.print(Padding(table, (0, 0, 0, 2)))
+    _print_messages(console, evidence, names)
+
+
+def _row(name: str, step: Optional[PlanStep], outcome: Optional[OutcomeRecord]) -> list[Any]:
+    value = step.value if step is not None else outcome.value if outcome is not None else None
+    status = outcome.status if outcome is not None else Status.PENDING
+    return [
+        Text(name),
+        Text(shown(value, 40)),
+        status_text(step.status) if step is not None else Text("-"),
+        Text(f"in {outcome.phase}" if outcome is not None and outcome.applied_at and outcome.phase else "no"),
+        status_text(status),
+    ]
+
+
+def _print_messages(console: Console, evidence: Evidence, names: list[str]) -> None:
+    """What was seen of each setting; of one that was not reached, what was forecast."""
+    lines = []
+    for name in names:
+        outcome = evidence.outcomes.get(name)
+        if outcome is not None and outcome.message:
+            lines.append((name, outcome.message))
+    if lines:
+        heading(console, "What was seen")
+        fields(console, lines)
+
+
+def _print_measurements(console: Console, evidence: Evidence) -> None:
+    for name, values in evidence.measurements.items():
+        heading(console, f"Measured: {name.replace('_', ' ')}")
+        fields(console, measured(values))
+    if evidence.fits:
+        heading(console, "Fits")
+        fields(console, [(f"fit {number}", _in_words(fit)) for number, fit in enumerate(evidence.fits, start=1)])
+
+
+def measured(values: Any) -> list[tuple[str, str]]:
+    """A measurement as names and values in a line each; lists of objects are counted, the file holds them."""
+    if not isinstance(values, dict):
+        return [("value", _in_words(values))]
+    return [(str(key), _in_words(value)) for key, value in values.items()]
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(item, (dict, list)) for item in value):
+        return f"{len(value)} entries"
+    if isinstance(value, list) and len(value) > 8:
+        return f"{shown(value[:8])}, ... ({len(value)} values)"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_in_words(item)}" for key, item in value.items()) or "none"
+    return "not measured" if value is None else shown(value)
+
+
+def _print_error(console: Console, evidence: Evidence) -> None:
+    error = evidence.error
+    if error is None:
+        return
+    heading(console, "Error")
+    console.print(Padding(Text(f"{error.type}: {error.message}", style="red"), (0, 0, 0, 2)))
+    for problem in error.problems:
+        if problem not in evidence.conflicts and problem not in evidence.contradictions:
+            console.print(Padding(problem_text(problem), (0, 0, 0, 2)))
+    if error.traceback:
+        console.print(Padding(Text(error.traceback.rstrip(), style="dim"), (0, 0, 0, 2)))
