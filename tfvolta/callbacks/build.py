@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def session_callbacks(session: Session, batch_size: Optional[int] = None) -> list[Callback]:
-    """The callbacks that carry a session into ``model.fit``: its plan first, then the monitors that its config turns on.
+    """The callbacks that carry a session into ``model.fit``: its plan first, then the monitors that are turned on.
 
     Callbacks of your own go after them, so that what they save has the settings in it, and the time that they take at
     the end of an epoch is not counted as training.
