@@ -76,8 +76,8 @@ def set_op_determinism(value: bool) -> None:
 def optimized_operations(function: Any, *arguments: Any) -> Mapping[str, int]:
     """Runs a fresh ``tf.function`` once and counts the operations that are left after graph optimisation.
 
-    Starts the eager context. An operation of a cluster that XLA compiles shows as ``_XlaCompile``; names that grappler's
-    layout pass gives are counted under ``layout:`` and the operation, such as ``layout:Transpose``.
+    Starts the eager context. An operation of a cluster that XLA compiles shows as ``_XlaCompile``;
+    names that grappler's layout pass gives are counted under ``layout:`` and the operation, such as ``layout:Transpose``.
     """
     from tensorflow.python.eager import context
 
@@ -128,7 +128,8 @@ def layout_changes_in_probe(device: str) -> int:
 def tf32_rounds(device: str) -> bool:
     """Whether a float32 matrix product on a GPU loses the bits that TensorFloat-32 does not have.
 
-    The products of 1 + 2**-12 and 1 are exact in float32; TensorFloat-32 keeps 10 bits of the fraction and rounds them to 1.
+    The products of 1 + 2**-12 and 1 are exact in float32; TensorFloat-32 keeps 10 bits of the
+    fraction and rounds them to 1.
     """
     import tensorflow as tf
 

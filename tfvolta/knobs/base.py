@@ -113,7 +113,7 @@ class Knob(abc.ABC):
 
     @abc.abstractmethod
     def verify(self, value: Any, context: Context) -> Outcome:
-        """Reads the value back, or looks at behaviour; called after ``apply`` and again when a train step was traced."""
+        """Reads the value back, or looks at behaviour; called after ``apply`` and when a train step was traced."""
 
     def undo(self, context: Context) -> bool:
         """Restores what was there before ``apply``; False when that cannot be done in a live process."""

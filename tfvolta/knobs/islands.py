@@ -1,0 +1,82 @@
+"""Layers that keep computing in float32 inside a mixed-precision model."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.knobs.precision_groups import is_island, listed
+from tfvolta.knobs.retrofit import ensure_retrofit, undo_retrofit
+from tfvolta.outcome import Outcome, Status
+from tfvolta.phase import Moment, Phase
+
+
+class Float32Islands(Knob):
+    """Keeps named layers, layers of named classes, and the model's outputs in float32, for numerical range.
+
+    Binds: when the train step is traced. Set together with the retrofit, in one change of the model.
+    """
+
+    name = "float32_islands"
+    keys = ("mixed_precision.float32_layers", "mixed_precision.float32_output")
+    phase = Phase.FIT
+    closes_at = Moment.NEVER
+    techniques = ("P4", "P5")
+    changes_results = True
+
+    def value(self, config: Any) -> Optional[Any]:
+        settings = config.mixed_precision
+        if settings is None or settings.policy == "float32":
+            return None
+        if not settings.float32_layers and not settings.float32_output:
+            return None
+        return {"layers": list(settings.float32_layers), "output": settings.float32_output}
+
+    def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
+        del facts, config
+        what = [f"layers that match {', '.join(value['layers'])}"] if value["layers"] else []
+        what += ["the layers that make the outputs"] if value["output"] else []
+        return Forecast(Status.APPLIED, f"{' and '.join(what).capitalize()} compute in float32.")
+
+    def apply(self, value: Any, context: Context) -> None:
+        del value
+        ensure_retrofit(context)
+
+    def verify(self, value: Any, context: Context) -> Outcome:
+        dtypes = context.bridge.compute_dtypes(context.model)
+        classes = {path: type(layer).__name__ for path, layer in context.bridge.layers(context.model)}
+        outputs = context.bridge.output_layers(context.model) if value["output"] else []
+        matched = {
+            pattern: [path for path, class_name in classes.items() if is_island(path, class_name, [pattern])]
+            for pattern in value["layers"]
+        }
+        wanted = {*outputs, *(path for paths in matched.values() for path in paths)}
+        islands = {path: dtypes[path] for path in sorted(wanted) if path in dtypes}
+        unmatched = [pattern for pattern, paths in matched.items() if not paths]
+        observed: dict[str, Any] = {"islands": islands, "unmatched": unmatched, "outputs": list(outputs)}
+        wrong = [path for path, dtype in islands.items() if dtype in ("float16", "bfloat16")]
+        if wrong:
+            return Outcome(Status.NO_EFFECT, f"Not in float32: {listed(wrong)}.", observed)
+        if unmatched:
+            names = sorted(set(classes.values()))
+            return Outcome(
+                Status.NO_EFFECT,
+                f"No layer matches {', '.join(unmatched)}; the model has the classes {listed(names)}.",
+                observed,
+            )
+        if value["output"] and not outputs:
+            return Outcome(
+                Status.UNVERIFIABLE,
+                "Which layers make the outputs of this subclassed model cannot be known; name them in float32_layers.",
+                observed,
+            )
+        return Outcome(
+            Status.APPLIED,
+            f"In float32: {listed(list(islands)) or 'layers without a precision of their own'}.",
+            observed,
+        )
+
+    def undo(self, context: Context) -> bool:
+        """Islands are part of the retrofit's change of the model, so they are taken back with it."""
+        undo_retrofit(context)
+        return True

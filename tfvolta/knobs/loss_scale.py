@@ -1,0 +1,102 @@
+"""Loss scaling for float16 gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from tfvolta.bridge.base import LossScaleSettings
+from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.outcome import Outcome, Status
+from tfvolta.phase import Moment, Phase
+
+
+class LossScale(Knob):
+    """Multiplies the loss, and divides the gradients, so that small gradients survive float16.
+
+    Binds: when the train step is traced. The wrapper goes around the compiled model's optimizer and keeps its state.
+    """
+
+    name = "loss_scale"
+    keys = (
+        "mixed_precision.loss_scale",
+        "mixed_precision.loss_scale.initial",
+        "mixed_precision.loss_scale.growth_steps",
+        "mixed_precision.loss_scale.fixed",
+    )
+    phase = Phase.FIT
+    closes_at = Moment.NEVER
+    techniques = ("P2", "P3")
+    changes_results = True
+
+    def value(self, config: Any) -> Optional[Any]:
+        settings = config.mixed_precision
+        # bfloat16 and float32 have the same exponents: only float16 gradients underflow.
+        if settings is None or settings.policy != "mixed_float16":
+            return None
+        scale = settings.loss_scale
+        return {"initial": scale.initial, "growth_steps": scale.growth_steps, "fixed": scale.fixed}
+
+    def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
+        del facts, config
+        if value["fixed"] is not None:
+            return Forecast(
+                Status.APPLIED,
+                f"The loss is multiplied by {value['fixed']:g} throughout.",
+            )
+        return Forecast(
+            Status.APPLIED,
+            f"The loss scale starts at {value['initial']:g}, doubles after {value['growth_steps']} finite steps in a"
+            " row and halves on a non-finite gradient, whose step is skipped.",
+        )
+
+    def apply(self, value: Any, context: Context) -> None:
+        former = context.bridge.loss_scale(_optimizer(context))
+        installed = context.bridge.install_loss_scale(context.model, LossScaleSettings(**value))
+        saved = context.saved.get(self.name)
+        if saved is None or saved["model"] is not context.model:
+            context.saved[self.name] = {"model": context.model, "installed": installed and former is None}
+
+    def verify(self, value: Any, context: Context) -> Outcome:
+        state = context.bridge.loss_scale(_optimizer(context))
+        if state is None:
+            return Outcome(
+                Status.NO_EFFECT, f"The optimizer ({type(_optimizer(context)).__name__}) scales no loss.", {}
+            )
+        observed: dict[str, Any] = {"scale": state.scale, "dynamic": state.dynamic, "good_steps": state.good_steps}
+        if state.dynamic is (value["fixed"] is not None) or (
+            value["fixed"] is not None and state.scale != value["fixed"]
+        ):
+            return Outcome(
+                Status.NO_EFFECT,
+                f"The loss scale is {state.scale:g}, {'dynamic' if state.dynamic else 'fixed'}, which was not asked"
+                " for.",
+                observed,
+            )
+        graph = context.bridge.train_graph(context.model)
+        if graph is None:
+            return Outcome(
+                Status.PENDING,
+                f"The loss scale is {state.scale:g}; the first traced step shows that it is used.",
+                observed,
+            )
+        observed["finiteness_checks"] = graph.count("IsFinite")
+        if state.dynamic and not observed["finiteness_checks"]:
+            return Outcome(
+                Status.NO_EFFECT,
+                "The traced step does not look for non-finite gradients, so the optimizer is not the one that scales.",
+                observed,
+            )
+        return Outcome(
+            Status.APPLIED, f"The loss scale is {state.scale:g}, {'dynamic' if state.dynamic else 'fixed'}.", observed
+        )
+
+    def undo(self, context: Context) -> bool:
+        saved = context.saved.pop(self.name, None)
+        if saved is None or not saved["installed"]:
+            return False  # the script's own wrapper stays, with the settings that it was given
+        return bool(context.bridge.remove_loss_scale(saved["model"]))
+
+
+def _optimizer(context: Context) -> Any:
+    """The compiled model's optimizer; None before compile."""
+    return getattr(context.model, "optimizer", None)

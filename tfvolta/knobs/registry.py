@@ -1,0 +1,84 @@
+"""Every knob there is, in the order in which knobs of one phase are applied."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from typing import Any
+
+from tfvolta.knobs.allocator import Allocator
+from tfvolta.knobs.auto_clustering import AutoClustering
+from tfvolta.knobs.base import Knob
+from tfvolta.knobs.cudnn import CudnnAutotune, CudnnWorkspace
+from tfvolta.knobs.determinism import Determinism
+from tfvolta.knobs.gpu_threads import GpuThreadMode, GpuThreads
+from tfvolta.knobs.islands import Float32Islands
+from tfvolta.knobs.jit import Jit
+from tfvolta.knobs.launch_blocking import LaunchBlocking
+from tfvolta.knobs.layout import LayoutOptimizer
+from tfvolta.knobs.logical_cpus import LogicalCpus
+from tfvolta.knobs.loss_scale import LossScale
+from tfvolta.knobs.memory import MemoryGrowth, MemoryLimit
+from tfvolta.knobs.nccl import Nccl
+from tfvolta.knobs.policy import Policy
+from tfvolta.knobs.retrofit import Retrofit
+from tfvolta.knobs.seed import Seed
+from tfvolta.knobs.steps import StepsPerExecution
+from tfvolta.knobs.tf32 import Tf32
+from tfvolta.knobs.threads import InterOpThreads, IntraOpThreads
+from tfvolta.knobs.visibility import VisibleDevices
+from tfvolta.knobs.xla_environment import XlaFlags
+
+_KNOBS: tuple[type[Knob], ...] = (
+    Allocator,
+    GpuThreadMode,
+    GpuThreads,
+    CudnnWorkspace,
+    CudnnAutotune,
+    XlaFlags,
+    Nccl,
+    LaunchBlocking,
+    VisibleDevices,  # before the memory knobs, which touch visible GPUs only
+    MemoryGrowth,
+    MemoryLimit,
+    InterOpThreads,
+    IntraOpThreads,
+    LogicalCpus,
+    Tf32,
+    Determinism,
+    Seed,
+    Policy,
+    StepsPerExecution,
+    Retrofit,  # before the loss scale, so that a plain optimizer is wrapped once
+    Float32Islands,
+    LossScale,
+    Jit,
+    AutoClustering,
+    LayoutOptimizer,
+)
+
+
+@functools.cache
+def knobs() -> tuple[Knob, ...]:
+    """Every knob, in the order in which knobs of one phase are applied."""
+    return tuple(knob() for knob in _KNOBS)
+
+
+def knob(name: str) -> Knob:
+    """The knob of a name.
+
+    Raises:
+        KeyError: There is none; the message names the nearest.
+    """
+    found = {each.name: each for each in knobs()}
+    if name in found:
+        return found[name]
+    near = difflib.get_close_matches(name, found, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise KeyError(f"no knob is named {name!r}{hint} There are: {', '.join(sorted(found))}")
+
+
+def knobs_for(config: Any) -> list[tuple[Knob, Any]]:
+    """The knobs that a config asks for, with their values, ordered by phase."""
+    asked = [(each, each.value(config)) for each in knobs()]
+    return sorted(((each, value) for each, value in asked if value is not None), key=lambda pair: pair[0].phase)

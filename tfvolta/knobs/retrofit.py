@@ -1,0 +1,158 @@
+"""Mixed precision for a model that is built, and perhaps compiled and trained, already."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from tfvolta.bridge.base import Retrofit as Change
+from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.knobs.policy import tensor_core_note
+from tfvolta.knobs.precision_groups import (
+    COMPUTE_DTYPES,
+    PrecisionGroups,
+    group_layers,
+    listed,
+    products,
+    variables_not_float32,
+)
+from tfvolta.outcome import Outcome, Status
+from tfvolta.phase import Moment, Phase
+
+SAVED = "retrofit"
+
+
+def ensure_retrofit(context: Context) -> list[tuple[Any, Change]]:
+    """Brings the context's model under the config's policy, islands included, once per model and state.
+
+    Returns:
+        Every change made so far in this session, with its model.
+    """
+    settings = context.config.mixed_precision
+    changes: list[tuple[Any, Change]] = context.saved.setdefault(SAVED, [])
+    known = any(model is context.model for model, _ in changes)
+    if not known or set(group_layers(context.bridge, context.model, settings).outside) - _refused(context):
+        change = context.bridge.retrofit(
+            context.model, settings.policy, tuple(settings.float32_layers), settings.float32_output
+        )
+        changes.append((context.model, change))
+    return changes
+
+
+def undo_retrofit(context: Context) -> bool:
+    """Takes every change back, last first; False where there was none."""
+    changes = context.saved.pop(SAVED, [])
+    for model, change in reversed(changes):
+        context.bridge.undo_retrofit(model, change)
+    return bool(changes)
+
+
+def changes_of(context: Context) -> list[Change]:
+    """What was changed on the context's model."""
+    return [change for model, change in context.saved.get(SAVED, []) if model is context.model]
+
+
+def _refused(context: Context) -> set[str]:
+    return {layer.name for change in changes_of(context) for layer in change.refused}
+
+
+class Retrofit(Knob):
+    """Makes the layers of an existing model compute in float16 or bfloat16, in place; variables stay float32.
+
+    Binds: when the train step is traced. The bridge makes Keras trace anew, so a callback is in time on every fit.
+    """
+
+    name = SAVED
+    keys = ("mixed_precision.policy", "mixed_precision.allow_bfloat16_emulation")
+    phase = Phase.FIT
+    closes_at = Moment.NEVER
+    techniques = ("P1", "P5", "M3")
+    changes_results = True
+
+    def value(self, config: Any) -> Optional[Any]:
+        policy = config.get("mixed_precision.policy")
+        return None if policy is None else str(policy)
+
+    def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
+        emulated = ""
+        if value == "mixed_bfloat16" and config.get("mixed_precision.allow_bfloat16_emulation"):
+            emulated = " (allow_bfloat16_emulation accepts that)"
+        return Forecast(
+            Status.APPLIED,
+            f"Layers that do not compute in {COMPUTE_DTYPES[value]} yet are converted in place when fit starts; "
+            f"variables stay float32.{tensor_core_note(value, facts)}{emulated}",
+        )
+
+    def apply(self, value: Any, context: Context) -> None:
+        del value
+        ensure_retrofit(context)
+
+    def verify(self, value: Any, context: Context) -> Outcome:
+        settings = context.config.mixed_precision
+        groups = group_layers(context.bridge, context.model, settings)
+        refused = [layer for change in changes_of(context) for layer in change.refused]
+        outside = [path for path in groups.outside if path not in {layer.name for layer in refused}]
+        dtype = COMPUTE_DTYPES[value]
+        observed: dict[str, Any] = {
+            "inside": len(groups.inside),
+            "islands": list(groups.islands),
+            "outside": outside,
+            "refused": {layer.name: f"{layer.class_name}: {layer.reason}" for layer in refused},
+        }
+        if outside or not (groups.inside or groups.islands):
+            return Outcome(
+                Status.NO_EFFECT,
+                f"{len(outside)} layers do not compute in {dtype}: {listed(outside)}; {len(groups.inside)} do:"
+                f" {listed(groups.inside) or 'none'}.",
+                observed,
+            )
+        halves = variables_not_float32(context.model)
+        if halves:
+            return Outcome(
+                Status.NO_EFFECT,
+                f"Variables that are not float32: {listed(halves)}. They were made so by the model itself.",
+                observed,
+            )
+        return self._from_the_graph(dtype, groups, context, observed)
+
+    def _from_the_graph(
+        self, dtype: str, groups: PrecisionGroups, context: Context, observed: dict[str, Any]
+    ) -> Outcome:
+        said = _sentence(dtype, groups, observed["refused"])
+        graph = context.bridge.train_graph(context.model)
+        if graph is None:
+            if getattr(context.model, "run_eagerly", False):
+                return Outcome(
+                    Status.APPLIED, f"{said} The model runs eagerly, so there is no graph to look at.", observed
+                )
+            return Outcome(Status.PENDING, f"{said} The first traced step shows it.", observed)
+        counts = products(graph.operations)
+        observed["products"] = counts
+        stray = counts.get("float32", 0)
+        if dtype != "float32" and not counts.get(dtype) and counts:
+            return Outcome(
+                Status.NO_EFFECT,
+                f"The traced step has no matrix product or convolution in {dtype}: {counts}.",
+                observed,
+            )
+        # A product has no layer's name on it, so float32 ones are laid at the islands' door only where there are some.
+        if dtype != "float32" and stray and not groups.islands and not observed["refused"]:
+            return Outcome(
+                Status.NO_EFFECT,
+                f"{stray} matrix products or convolutions of the traced step are in float32, outside of any island.",
+                observed,
+            )
+        seen = f" The traced step has {counts.get(dtype, 0)} matrix products and convolutions in {dtype}"
+        rest = f" and {stray} in float32." if stray and dtype != "float32" else "."
+        return Outcome(Status.APPLIED, said + seen + rest, observed)
+
+    def undo(self, context: Context) -> bool:
+        return undo_retrofit(context)
+
+
+def _sentence(dtype: str, groups: PrecisionGroups, refused: dict[str, str]) -> str:
+    parts = [f"{len(groups.inside)} layers compute in {dtype}, variables are float32"]
+    if groups.islands and dtype != "float32":
+        parts.append(f"{len(groups.islands)} stay in float32 as asked: {listed(groups.islands)}")
+    if refused:
+        parts.append(f"refused: {'; '.join(f'{name} ({why})' for name, why in refused.items())}")
+    return "; ".join(parts) + "."
