@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_script(session: Any, arguments: argparse.Namespace) -> int:
     """Runs the script and ends the session; the exit code."""
     from tfvolta.errors import TfvoltaError
-    from tfvolta.script import ScriptRun
+    from tfvolta.script.run import ScriptRun
 
     script = ScriptRun(session)
     try:

@@ -1,0 +1,43 @@
+"""tfvolta's flags in an absl program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+import tfvolta.flags
+from tfvolta.errors import ConfigError
+
+
+def _parsed(*arguments: str) -> flags.FlagValues:
+    values = flags.FlagValues()
+    tfvolta.flags.define_flags(values)
+    tfvolta.flags.define_flags(values)
+    values(["program", *arguments])
+    return values
+
+
+def test_config_and_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("xla: {jit: auto}\n")
+    values = _parsed(f"--tfvolta_config={path}", "--tfvolta_set=xla.jit='off'", "--tfvolta_set=run.seed=7")
+    config = tfvolta.flags.config(values)
+    assert (config.xla.jit, config.run.seed) == ("off", 7)
+    assert "override 1" in str(config.provenance["xla.jit"])
+
+
+def test_without_flags_the_embedded_default() -> None:
+    assert tfvolta.flags.config(_parsed()).mixed_precision.policy == "mixed_float16"
+
+
+def test_bad_file_and_unparsed_flags(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere.yaml"):
+        tfvolta.flags.config(_parsed(f"--tfvolta_config={tmp_path}/nowhere.yaml"))
+    values = flags.FlagValues()
+    with pytest.raises(ConfigError, match="flags not defined"):
+        tfvolta.flags.config(values)
+    tfvolta.flags.define_flags(values)
+    with pytest.raises(ConfigError, match="flags not parsed"):
+        tfvolta.flags.config(values)
