@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Optional, Union
+import functools
+from typing import Annotated, Any, Literal, Optional, Union
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
@@ -14,7 +15,7 @@ Kind = Literal[
 class Section(BaseModel):
     """Base of every section: no unknown keys, no silent conversion, no change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
 
 
 class Run(Section):
@@ -28,7 +29,7 @@ class Run(Section):
 class Devices(Section):
     """GPUs, memory and threads."""
 
-    visible: Optional[Union[Literal["all"], list[int]]] = Field(
+    visible: Optional[Union[Literal["all"], list[Annotated[int, Field(ge=0)]]]] = Field(
         None, description="GPU indices that TensorFlow may use, or all; [] hides every GPU."
     )
     memory_growth: Optional[bool] = Field(None, description="Allocate GPU memory as needed instead of nearly all.")
@@ -38,8 +39,12 @@ class Devices(Section):
         None, description="Threads that launch GPU kernels."
     )
     gpu_threads: Optional[int] = Field(None, gt=0, description="Launch threads per GPU (or shared).")
-    inter_op_threads: Optional[int] = Field(None, ge=0, description="Threads across operations; 0 lets TensorFlow choose.")
-    intra_op_threads: Optional[int] = Field(None, ge=0, description="Threads inside an operation; 0 lets TensorFlow choose.")
+    inter_op_threads: Optional[int] = Field(
+        None, ge=0, description="Threads across operations; 0 lets TensorFlow choose."
+    )
+    intra_op_threads: Optional[int] = Field(
+        None, ge=0, description="Threads inside an operation; 0 lets TensorFlow choose."
+    )
 
 
 class LossScale(Section):
@@ -61,7 +66,7 @@ class MixedPrecision(Section):
         description="Layer classes or names (shell patterns) that keep computing in float32.",
     )
     float32_output: bool = Field(True, description="Model outputs are computed in float32 for a stable loss.")
-    loss_scale: LossScale = Field(default_factory=LossScale)
+    loss_scale: LossScale = Field(default_factory=LossScale, description="Loss scaling for float16 gradients.")
     allow_bfloat16_emulation: bool = Field(False, description="Accept bfloat16 on a GPU without bfloat16 hardware.")
 
 
@@ -71,7 +76,9 @@ class Xla(Section):
     jit: Optional[Literal["auto", "model", "clustering", "off"]] = Field(
         None, description="auto decides for this model, stack and strategy and says why."
     )
-    flags: list[str] = Field(default_factory=list, description="Entries for XLA_FLAGS, such as --xla_gpu_autotune_level=4.")
+    flags: list[Annotated[str, Field(pattern=r"^--")]] = Field(
+        default_factory=list, description="Entries for XLA_FLAGS, such as --xla_gpu_autotune_level=4."
+    )
 
 
 class Cudnn(Section):
@@ -109,18 +116,28 @@ class Communication(Section):
     implementation: Literal["auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device"] = Field(
         "auto", description="All-reduce algorithm."
     )
-    num_packs: Optional[int] = Field(None, ge=0, description="Packs of gradients per all-reduce (mirrored); 0 is one per tensor.")
+    num_packs: Optional[int] = Field(
+        None, ge=0, description="Packs of gradients per all-reduce (mirrored); 0 is one per tensor."
+    )
     pack_mb: Optional[int] = Field(None, gt=0, description="Size of a pack, MiB (multi_worker_mirrored, horovod).")
-    timeout_seconds: Optional[float] = Field(None, gt=0, description="Limit for one collective (multi_worker_mirrored).")
+    timeout_seconds: Optional[float] = Field(
+        None, gt=0, description="Limit for one collective (multi_worker_mirrored)."
+    )
 
 
 class Nccl(Section):
     """NCCL's environment; read at the first NCCL call."""
 
-    algorithm: Optional[Literal["Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"]] = None
-    protocol: Optional[Literal["LL", "LL128", "Simple"]] = None
+    algorithm: Optional[Literal["Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"]] = Field(
+        None, description="NCCL_ALGO: the only collective algorithm that NCCL may choose."
+    )
+    protocol: Optional[Literal["LL", "LL128", "Simple"]] = Field(
+        None, description="NCCL_PROTO: the only protocol that NCCL may choose."
+    )
     socket_interface: Optional[str] = Field(None, min_length=1, description="Prefix list; ^ excludes, = is exact.")
-    debug: Optional[Literal["VERSION", "WARN", "INFO", "TRACE"]] = None
+    debug: Optional[Literal["VERSION", "WARN", "INFO", "TRACE"]] = Field(
+        None, description="NCCL_DEBUG: what NCCL writes about itself."
+    )
 
 
 class Fit(Section):
@@ -132,16 +149,20 @@ class Fit(Section):
 class Monitor(Section):
     """What is measured while training."""
 
-    throughput: bool = True
-    memory: bool = True
-    loss_scale: bool = True
-    warmup_steps: int = Field(2, ge=0, description="First steps of a fit, tracing and compilation included, left out of figures.")
+    throughput: bool = Field(True, description="Examples a second and step times.")
+    memory: bool = Field(True, description="Peak and current device memory.")
+    loss_scale: bool = Field(True, description="Loss scale and skipped steps.")
+    warmup_steps: int = Field(
+        2, ge=0, description="First steps of a fit, tracing and compilation included, left out of figures."
+    )
 
 
 class Debug(Section):
     """Switches for looking for faults; they cost speed."""
 
-    launch_blocking: Optional[bool] = Field(None, description="Wait for each CUDA kernel (-15.5 % throughput measured).")
+    launch_blocking: Optional[bool] = Field(
+        None, description="Wait for each CUDA kernel (-15.5 % throughput measured)."
+    )
     deterministic: Optional[bool] = Field(None, description="Deterministic operations.")
 
 
@@ -182,9 +203,30 @@ class Config(Section):
         Raises:
             AttributeError: The schema has no such key.
         """
+        if key not in known_keys():
+            raise AttributeError(f"the config has no key {key!r}")
         value: Any = self
         for part in key.split("."):
             value = getattr(value, part)
             if value is None:
                 return None
         return value
+
+    def __eq__(self, other: object) -> bool:
+        """Two configs are equal when they ask for the same; where the values came from does not count."""
+        return isinstance(other, Config) and self.model_dump() == other.model_dump()
+
+
+@functools.cache
+def known_keys() -> frozenset[str]:
+    """Every dotted key and section of the schema."""
+    found: set[str] = set()
+    waiting: list[tuple[str, type[BaseModel]]] = [("", Config)]
+    while waiting:
+        prefix, model = waiting.pop()
+        for name, field in model.model_fields.items():
+            found.add(prefix + name)
+            for kind in (field.annotation, *getattr(field.annotation, "__args__", ())):
+                if isinstance(kind, type) and issubclass(kind, Section):
+                    waiting.append((f"{prefix}{name}.", kind))
+    return frozenset(found)
