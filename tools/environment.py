@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -156,6 +157,7 @@ def main() -> int:
         print(f"usage: environment.py {{{','.join(ENVIRONMENTS)}}} ...", file=sys.stderr)
         return 2
     commands = progress.Commands()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for name in names:
             ensure(name, commands)

@@ -94,7 +94,7 @@ class Commands:
         with self._lock:
             if self._stopped:
                 return None
-            process = subprocess.Popen(
+            process: subprocess.Popen[bytes] = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,  # type: ignore[call-overload]

@@ -10,9 +10,8 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     """Adds the command."""
     parser = subparsers.add_parser("report", help="show a run's evidence, or compare two runs", description=__doc__)
-    parser.add_argument(
-        "runs", nargs="*", metavar="RUN", help="folder, evidence file or run id; the last run if left out; two to compare"
-    )
+    runs = "folder, evidence file or run id; the last run when left out; two to compare"
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=runs)
     parser.add_argument("--directory", metavar="DIR", default="runs", help="folder of runs (default: runs)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)

@@ -45,8 +45,9 @@ def _header(evidence: Evidence) -> list[tuple[str, str]]:
     if evidence.command:
         pairs.append(("command", " ".join(evidence.command)))
     if facts is not None:
-        versions = {name: evidence.versions[name] for name in ("tensorflow", "keras", "tf_keras") if name in evidence.versions}
-        pairs.append(("stack", ", ".join([str(evidence.stack), *(f"{name} {v}" for name, v in versions.items())])))
+        names = [name for name in ("tensorflow", "keras", "tf_keras", "tf-keras") if name in evidence.versions]
+        versions = [f"{name} {evidence.versions[name]}" for name in names]
+        pairs.append(("stack", ", ".join([evidence.stack or facts.stack, *versions])))
         names = [gpu.name for gpu in facts.gpus]
         gpus = ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names)) or "no GPU"
         pairs.append(("machine", f"{facts.host or evidence.host or 'unnamed'}: {gpus}, {facts.cpu.cores} CPU cores"))

@@ -78,5 +78,6 @@ def verdict(evidence: Evidence) -> str:
     elif is_alive(evidence):
         start = f"Still running (process {evidence.pid})"
     else:
-        start = f"Killed, or running on another machine: nothing was written{took and f' later than {duration(evidence)} into the run'}"
+        later = f" later than {duration(evidence)} into the run" if took else ""
+        start = f"Killed, or running on another machine: nothing was written{later}"
     return f"{start}; {settings(evidence)}."

@@ -1,0 +1,222 @@
+"""``make test``: makes the environments, then runs every check and every test, and adds up what passed."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple, Optional, Sequence
+from xml.etree import ElementTree
+
+import environment
+import progress
+
+ROOT = environment.ROOT
+RESULTS = environment.VENVS / "results"
+STACKS = ("keras3", "tf_keras", "keras2")
+# Two stacks side by side keep both cores of a small machine busy: a test process alone waits much of its time.
+LANES = 2
+GIB_A_LANE = 5.0
+
+
+class Stage(NamedTuple):
+    """One command of the test run.
+
+    Attributes:
+        name: Shown, and the name of its log.
+        environment: Virtual environment in which it runs.
+        command: Arguments of that environment's Python.
+        variables: Added to the process environment.
+        counts: Whether it is pytest, which says how many tests it ran; otherwise the stage counts as one.
+    """
+
+    name: str
+    environment: str
+    command: tuple[str, ...]
+    variables: dict[str, str]
+    counts: bool = True
+
+
+class Tally(NamedTuple):
+    """Tests passed, failed and skipped."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+
+class Result(NamedTuple):
+    """How a stage ended."""
+
+    stage: Stage
+    tally: Tally
+    seconds: float
+    code: int
+
+
+def fast_stages() -> list[Stage]:
+    """Checks that take seconds and need no TensorFlow; the environment ``pure`` has none."""
+    return [
+        Stage("lint", "pure", ("-m", "ruff", "check", "."), {}, counts=False),
+        Stage("types", "pure", ("-m", "mypy"), {}, counts=False),
+        Stage("pure", "pure", ("-m", "pytest", "tests/pure"), {}),
+    ]
+
+
+def stack_stages(stack: str) -> list[Stage]:
+    """Tests that run once on every stack; the stack is chosen as a user chooses it."""
+    name = "keras2" if stack == "keras2" else "keras3"
+    variables = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    if stack == "tf_keras":
+        variables["TF_USE_LEGACY_KERAS"] = "1"
+    folders = [folder for folder in ("tensorflow", "processes") if list((ROOT / "tests" / folder).glob("**/test_*.py"))]
+    return [Stage(f"{stack} {folder}", name, ("-m", "pytest", f"tests/{folder}"), variables) for folder in folders]
+
+
+def read_tally(report: Path) -> Optional[Tally]:
+    """What pytest's report says; None where it was not written, as when the process crashed."""
+    try:
+        suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
+    except (OSError, ElementTree.ParseError):
+        return None
+    total, failed, skipped = (
+        sum(int(suite.get(name, "0")) for suite in suites for name in names)
+        for names in (("tests",), ("failures", "errors"), ("skipped",))
+    )
+    return Tally(max(0, total - failed - skipped), failed, skipped)
+
+
+def run_stage(stage: Stage, commands: progress.Commands) -> Result:
+    """Runs one stage and says how it ended, with the end of its output where it failed."""
+    slug = stage.name.replace(" ", "-")
+    report, log = RESULTS / f"{slug}.xml", environment.LOGS / f"{slug}.log"
+    report.unlink(missing_ok=True)
+    command = [str(environment.python_of(stage.environment)), *stage.command]
+    if stage.counts:
+        command += [f"--junitxml={report}", "-o", f"cache_dir={environment.VENVS / 'cache' / slug}"]
+    inherited = {key: value for key, value in os.environ.items() if key not in ("TF_USE_LEGACY_KERAS", "PYTHONPATH")}
+    variables = {**inherited, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", **stage.variables}
+    started = time.monotonic()
+    code = commands.run(stage.name, command, log, variables)
+    seconds = time.monotonic() - started
+    tally = read_tally(report) if stage.counts else Tally(passed=int(code == 0), failed=int(code != 0))
+    tally = tally or Tally()
+    if code and not tally.failed:
+        tally = tally._replace(failed=1)  # it crashed, ran out of time or found no test: that is no success
+    result = Result(stage, tally, seconds, code)
+    say_result(result, log)
+    return result
+
+
+def say_result(result: Result, log: Path) -> None:
+    """Prints the line of a stage."""
+    word = "ok    " if result.code == 0 else "FAILED"
+    counts = f"{result.tally.passed} passed, {result.tally.failed} failed, {result.tally.skipped} skipped"
+    progress.say(f"{word}  {result.stage.name:<20} {result.seconds:6.1f} s   {counts if result.stage.counts else ''}")
+    if result.code:
+        reason = " (ran past its time limit)" if result.code == 124 else ""
+        progress.say(f"{progress.tail(log, 120)}\n    exit status {result.code}{reason}; all of it: {log.relative_to(ROOT)}")
+
+
+def run_lane(stages: Sequence[Stage], commands: progress.Commands) -> list[Result]:
+    """Makes the environment of some stages, then runs them one after another."""
+    for name in dict.fromkeys(stage.environment for stage in stages):
+        environment.ensure(name, commands)
+    return [run_stage(stage, commands) for stage in stages]
+
+
+def lanes_that_fit() -> int:
+    """How many stacks can run side by side in this machine's memory."""
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return max(1, min(LANES, os.cpu_count() or 1, int(gib / GIB_A_LANE)))
+
+
+def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Commands) -> list[Result]:
+    """Runs the fast checks, and the stacks when those passed."""
+    results: list[Result] = []
+    with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
+        # The large environments are installed while the fast checks run.
+        names = dict.fromkeys("keras2" if stack == "keras2" else "keras3" for stack in stacks)
+        installs = [pool.submit(environment.ensure, name, commands) for name in names] if lanes > 1 else []
+        if fast:
+            results += run_lane(fast_stages(), commands)
+        for install in installs:
+            install.result()
+        if any(result.code for result in results):
+            progress.say("\nStopped: the fast checks failed, so the stacks were not run.")
+            return results
+        for found in pool.map(lambda stack: run_lane(stack_stages(stack), commands), stacks):
+            results += found
+    return results
+
+
+def summarise(results: Sequence[Result], seconds: float) -> int:
+    """Prints what failed, and the sums in the last line; the exit code."""
+    bad = [result for result in results if result.code]
+    tally = Tally(*(sum(column) for column in zip(*(result.tally for result in results)))) if results else Tally()
+    progress.say(f"\n{len(results)} stages in {seconds:.0f} s" + (", all good." if results and not bad else "."))
+    for result in bad:
+        progress.say(f"  failed: {result.stage.name}, see .venv/logs/{result.stage.name.replace(' ', '-')}.log")
+    progress.say(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
+    return 1 if bad or not results else 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stacks", default=",".join(STACKS), help="comma-separated, of: " + ", ".join(STACKS))
+    parser.add_argument("--only-fast", action="store_true", help="lint, types and tests/pure only")
+    parser.add_argument("--no-fast", action="store_true", help="the stacks only")
+    parser.add_argument("--lanes", type=int, default=lanes_that_fit(), help="stacks side by side")
+    parsed = parser.parse_args(arguments)
+    parsed.stacks = [] if parsed.only_fast else [name for name in parsed.stacks.replace(" ", ",").split(",") if name]
+    unknown = [name for name in parsed.stacks if name not in STACKS]
+    if unknown:
+        parser.error(f"unknown stack {', '.join(unknown)}; expected some of {', '.join(STACKS)}")
+    return parsed
+
+
+def main() -> int:
+    """Runs what the command line asks for."""
+    arguments = parse(sys.argv[1:])
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    RESULTS.mkdir(parents=True)
+    commands = progress.Commands()
+    started = time.monotonic()
+    os.chdir(ROOT)
+    # Ctrl-C reaches this thread only; the commands lead process groups of their own and are ended here.
+    watcher: list[list[Result]] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            watcher.append(run_all(arguments.stacks, not arguments.no_fast, arguments.lanes, commands))
+        except BaseException as error:
+            failure.append(error)
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(timeout=0.5)
+    except KeyboardInterrupt:
+        commands.stop_all()
+        progress.say("\nInterrupted.")
+        return 130
+    if failure:
+        if not isinstance(failure[0], environment.SetupError):
+            raise failure[0]
+        progress.say(f"\n{failure[0]}\n0 passed, 1 failed, 0 skipped")
+        return 2
+    return summarise(watcher[0], time.monotonic() - started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
