@@ -69,10 +69,16 @@ class Cpu(Fact):
     """Processors and memory, with the limits of the control group."""
 
     model: str = ""
-    cores: int = Field(gt=0)
+    cores: int = Field(gt=0, description="Logical processors of the machine.")
+    cores_allowed: Optional[int] = Field(None, gt=0, description="Processors in this process's affinity mask.")
     cores_limit: Optional[float] = Field(None, description="Quota of the control group, in cores.")
     memory_mb: int = Field(gt=0)
     memory_limit_mb: Optional[int] = Field(None, description="Limit of the control group, MiB.")
+
+    @property
+    def usable_cores(self) -> float:
+        """Cores that this process can keep busy: the least of machine, affinity mask and quota."""
+        return min(float(limit) for limit in (self.cores, self.cores_allowed, self.cores_limit) if limit is not None)
 
 
 class Scheduler(Fact):

@@ -1,0 +1,69 @@
+"""Facts in lines for a terminal."""
+
+from __future__ import annotations
+
+from tfvolta.facts.schema import Cpu, Facts, Gpu
+from tfvolta.facts.topology import describe as describe_topology
+
+_LIBRARIES = {"cuda_runtime": "CUDA runtime", "cudnn": "cuDNN", "cublas": "cuBLAS", "nccl": "NCCL"}
+
+
+def describe(facts: Facts) -> list[str]:
+    """What a person wants to know of a machine, one fact a line, notes last.
+
+    Args:
+        facts: Of this machine or a recorded one.
+    """
+    lines = [f"machine  {facts.host or 'unnamed'} ({facts.source})"]
+    lines += _gpu_lines(facts)
+    lines += describe_topology(facts)
+    if facts.driver:
+        lines.append(f"driver   {facts.driver}, serves CUDA {facts.cuda_driver or 'of unknown version'}")
+    known = [f"{label} {facts.libraries[name]}" for name, label in _LIBRARIES.items() if name in facts.libraries]
+    if known:
+        lines.append(f"library  {', '.join(known)}")
+    lines.append(f"stack    {facts.stack} on Python {facts.python or 'of unknown version'}")
+    lines += _tensorflow_lines(facts)
+    lines.append(f"cpu      {_cpu(facts.cpu)}")
+    lines.append(f"memory   {_memory(facts.cpu)}")
+    if facts.scheduler.kind != "none":
+        details = ", ".join(f"{word} {value}" for word, value in facts.scheduler.details.items())
+        lines.append(f"started  by {facts.scheduler.kind}{': ' + details if details else ''}")
+    return lines + [f"note     {note}" for note in facts.notes]
+
+
+def _gpu_lines(facts: Facts) -> list[str]:
+    models: dict[str, list[int]] = {}
+    for gpu in facts.gpus:
+        models.setdefault(_gpu(gpu), []).append(gpu.index)
+    if not models:
+        return ["gpu      none"]
+    return [f"gpu      {len(indices)} x {words}" for words, indices in models.items()]
+
+
+def _gpu(gpu: Gpu) -> str:
+    major, minor = gpu.compute_capability
+    return f"{gpu.name}, {gpu.memory_mb} MiB, compute capability {major}.{minor}"
+
+
+def _tensorflow_lines(facts: Facts) -> list[str]:
+    build = facts.tensorflow
+    lines = ["tf       not installed"]
+    if build is not None:
+        targets = ", ".join(build.compute_capabilities) or "CPU only"
+        cuda = f"; CUDA {build.cuda_version}, cuDNN {build.cudnn_version}" if build.cuda_version else ""
+        lines = [f"tf       TensorFlow {build.version}, compiled for {targets}{cuda}"]
+    keras = [f"{name} {facts.packages[name]}" for name in ("keras", "tf_keras", "horovod") if name in facts.packages]
+    return lines + ([f"package  {', '.join(keras)}"] if keras else [])
+
+
+def _cpu(cpu: Cpu) -> str:
+    words = f"{cpu.model or 'unknown model'}, {cpu.cores} logical processors"
+    if cpu.usable_cores < cpu.cores:
+        words += f", {cpu.usable_cores:g} of them usable"
+    return words
+
+
+def _memory(cpu: Cpu) -> str:
+    limit = f", the control group allows {cpu.memory_limit_mb} MiB" if cpu.memory_limit_mb else ""
+    return f"{cpu.memory_mb} MiB{limit}"
