@@ -1,0 +1,135 @@
+"""The bridge to Keras 3 on TensorFlow; each concern lies in a module of its own."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Sequence
+
+import keras
+
+from tfvolta.bridge import (
+    graphs,
+    keras3_functions,
+    keras3_interception,
+    keras3_layers,
+    keras3_logs,
+    keras3_loss_scale,
+    keras3_precision,
+)
+from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
+from tfvolta.errors import BridgeError, Problem
+
+
+class _Layers:
+    """Layers and precision."""
+
+    def layers(self, model: Any) -> list[tuple[str, Any]]:
+        return keras3_layers.named_layers(model)
+
+    def compute_dtypes(self, model: Any) -> dict[str, str]:
+        return keras3_precision.compute_dtypes(model)
+
+    def output_layers(self, model: Any) -> list[str]:
+        makers = {id(layer) for layer in keras3_layers.output_makers(model) or ()}
+        return [path for path, layer in keras3_layers.named_layers(model) if id(layer) in makers]
+
+    def global_policy(self) -> str:
+        return str(keras.config.dtype_policy().name)
+
+    def set_global_policy(self, policy: str) -> None:
+        keras.config.set_dtype_policy(policy)
+
+    def retrofit(
+        self, model: Any, policy: str, float32_layers: Sequence[str] = (), float32_output: bool = True
+    ) -> Retrofit:
+        return keras3_precision.retrofit(model, policy, float32_layers, float32_output)
+
+    def undo_retrofit(self, model: Any, retrofit: Retrofit) -> None:
+        keras3_precision.undo_retrofit(model, retrofit)
+
+
+class _LossScale:
+    """Loss scaling."""
+
+    def scale_optimizer(self, optimizer: Any, settings: LossScaleSettings) -> Any:
+        return keras3_loss_scale.scale_optimizer(optimizer, settings)
+
+    def install_loss_scale(self, model: Any, settings: LossScaleSettings) -> bool:
+        return keras3_loss_scale.install_loss_scale(model, settings)
+
+    def remove_loss_scale(self, model: Any) -> bool:
+        return keras3_loss_scale.remove_loss_scale(model)
+
+    def loss_scale(self, optimizer: Any) -> Optional[LossScaleState]:
+        return keras3_loss_scale.loss_scale(optimizer)
+
+    def step_counts(self, model: Any) -> Optional[StepCounts]:
+        return keras3_loss_scale.step_counts(model)
+
+
+class _TrainFunction:
+    """The train function, its graph and XLA."""
+
+    def reset_functions(self, model: Any) -> None:
+        keras3_functions.reset(model)
+
+    def is_traced(self, model: Any) -> bool:
+        return keras3_functions.is_traced(model)
+
+    def is_compiled(self, model: Any) -> bool:
+        return bool(getattr(model, "compiled", False))
+
+    def train_graph(self, model: Any) -> Optional[GraphSummary]:
+        return graphs.summarize(model)
+
+    def set_jit(self, model: Any, value: bool) -> None:
+        keras3_functions.set_jit(model, value)
+
+    def jit(self, model: Any) -> JitState:
+        return keras3_functions.jit(model)
+
+    def xla_obstacles(self, model: Any) -> list[str]:
+        return keras3_functions.xla_obstacles(model)
+
+    def set_steps_per_execution(self, model: Any, steps: int) -> None:
+        keras3_functions.set_steps_per_execution(model, steps)
+
+    def steps_per_execution(self, model: Any) -> int:
+        return int(model.steps_per_execution)
+
+
+class Keras3Bridge(_Layers, _LossScale, _TrainFunction):
+    """``tfvolta.bridge.base.Bridge`` for Keras 3."""
+
+    def __init__(self, stack: str) -> None:
+        self.stack = stack
+        self.keras: Any = keras
+
+    def examples_seen(self, model: Any) -> Optional[int]:
+        return keras3_functions.examples_seen(model)
+
+    def callback_list(self, callbacks: Any, model: Any, **arguments: Any) -> Any:
+        return keras3_logs.callback_list(callbacks, model, **arguments)
+
+    def intercept(self, hooks: Hooks) -> Callable[[], None]:
+        return keras3_interception.intercept(hooks)
+
+
+def make_bridge(stack: str) -> Keras3Bridge:
+    """The bridge of the stack ``keras3``.
+
+    Raises:
+        BridgeError: The installed Keras is not Keras 3 on TensorFlow.
+    """
+    if not keras.__version__.startswith("3.") or keras.backend.backend() != "tensorflow":
+        raise BridgeError(
+            "This is not Keras 3 on TensorFlow.",
+            [
+                Problem(
+                    where=f"stack {stack}",
+                    expected="keras 3.x with the TensorFlow backend",
+                    received=f"keras {keras.__version__} with the {keras.backend.backend()} backend",
+                    fix="set KERAS_BACKEND=tensorflow before Python starts",
+                )
+            ],
+        )
+    return Keras3Bridge(stack)

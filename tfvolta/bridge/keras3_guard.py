@@ -1,0 +1,136 @@
+"""Keras 3: a loss-scale optimiser that skips a step on all replicas alike, counts what it skipped, and can be fixed.
+
+Keras 3's ``LossScaleOptimizer`` asks only the first replica whether its own, not yet reduced, gradients are finite: an
+overflow on another replica is all-reduced into the weights and destroys them. Here every replica's answer counts.
+
+The correction sits on the instance, not in a subclass, so that the optimiser stays a plain ``LossScaleOptimizer`` for
+saving: its class name, config and variables are Keras's own, and plain Keras loads it.
+
+Source: keras/src/optimizers/loss_scale_optimizer.py, ``_tf_apply``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import Any, Optional
+
+import tensorflow as tf
+from keras.src import ops
+
+NEVER = 0  # growth steps of a fixed scale: Keras compares its counter with ``growth_steps - 1``, which is never -1
+
+_KEY = "_tfvolta_guard"
+
+
+@dataclasses.dataclass
+class Guard:
+    """What was added to an optimiser.
+
+    Attributes:
+        skipped: int64 variable, steps skipped since the guard was installed. It is kept out of the optimiser's
+            variables and trackables, so that saved files do not hold it.
+        former_factor: ``loss_scale_factor`` of the inner optimiser before it was wrapped.
+    """
+
+    skipped: Any
+    former_factor: Optional[float] = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Guard:
+        return self  # a copied optimiser counts with the original
+
+
+def install(optimizer: Any, former_factor: Optional[float] = None) -> bool:
+    """Corrects a ``LossScaleOptimizer``; False where it was corrected already."""
+    if guard_of(optimizer) is not None:
+        return False
+    with tf.init_scope(), optimizer.inner_optimizer._distribution_strategy.scope():
+        skipped = tf.Variable(
+            0,
+            dtype=tf.int64,
+            trainable=False,
+            name="skipped_steps",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+    optimizer.__dict__[_KEY] = Guard(skipped, former_factor)
+    optimizer.__dict__["_tf_apply"] = types.MethodType(_apply, optimizer)
+    optimizer.__dict__["_stateful_handle_non_finite_grads"] = types.MethodType(_skip, optimizer)
+    return True
+
+
+def remove(optimizer: Any) -> Optional[Guard]:
+    """Takes the correction away; what it held, or None where there was none."""
+    guard = guard_of(optimizer)
+    optimizer.__dict__.pop(_KEY, None)
+    for name in ("_tf_apply", "_stateful_handle_non_finite_grads"):
+        optimizer.__dict__.pop(name, None)
+    return guard
+
+
+def guard_of(optimizer: Any) -> Optional[Guard]:
+    """What was added to an optimiser, or None."""
+    guard = optimizer.__dict__.get(_KEY)
+    return guard if isinstance(guard, Guard) else None
+
+
+def is_fixed(optimizer: Any) -> bool:
+    """Whether a ``LossScaleOptimizer`` was given a scale that never changes."""
+    return bool(optimizer.dynamic_growth_steps == NEVER)
+
+
+def _skip(self: Any) -> None:
+    """What a step with non-finite gradients does: it is counted, and a dynamic scale halves."""
+    guard = guard_of(self)
+    if guard is not None:
+        guard.skipped.assign_add(1)
+    if not is_fixed(self):
+        self.step_counter.assign(0)
+        self.dynamic_scale.assign(ops.multiply(self.dynamic_scale, 0.5))
+
+
+def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
+    """Replaces ``LossScaleOptimizer._tf_apply``: the step is taken if the gradients of all replicas are finite."""
+    if tf.distribute.in_cross_replica_context():
+        raise ValueError("apply() must be called in a replica context.")
+    grads = list(grads)
+    variables = list(trainable_variables) if trainable_variables is not None else None
+    if tf.__internal__.distribute.strategy_supports_no_merge_call():
+        finite = _all_finite(self.check_finite(grads))
+        ops.cond(
+            finite,
+            lambda: self._stateful_handle_finite_grads(grads, variables),
+            self._stateful_handle_non_finite_grads,
+        )
+        return
+
+    def across_replicas(distribution: Any, grads: Any, variables: Any) -> None:
+        finite = distribution.extended.call_for_each_replica(self.check_finite, args=(grads,))
+
+        def take() -> None:
+            distribution.extended.call_for_each_replica(
+                self._stateful_handle_finite_grads, args=(grads, variables)
+            )
+
+        # The branches merge replicas, which only a condition in cross-replica context allows.
+        ops.cond(_agreed(distribution, finite), take, self._stateful_handle_non_finite_grads)
+
+    tf.distribute.get_replica_context().merge_call(across_replicas, args=(grads, variables))
+
+
+def _agreed(distribution: Any, finite: Any) -> Any:
+    """Whether all replicas, those of other workers included, have finite gradients; in cross-replica context."""
+    local = tf.reduce_all(tf.stack(distribution.experimental_local_results(finite)))
+    if distribution.extended._in_multi_worker_mode():
+        faults = distribution.reduce(tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(local), tf.float32), axis=None)
+        return tf.equal(faults, 0.0)
+    return local
+
+
+def _all_finite(finite: Any) -> Any:
+    """The same in replica context, where the train step is free of merge calls."""
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return finite
+    faults = tf.distribute.get_replica_context().all_reduce(
+        tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(finite), tf.float32)
+    )
+    return tf.equal(faults, 0.0)
