@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Mapping, Optional, Sequence
+from typing import IO, Mapping, Optional, Sequence
 
 HEARTBEAT_SECONDS = 10.0
 WIDTH = 110
@@ -89,15 +89,15 @@ class Commands:
                 self._running.remove(process)
 
     def _start(
-        self, command: Sequence[str], output: object, environment: Optional[Mapping[str, str]]
+        self, command: Sequence[str], output: IO[bytes], environment: Optional[Mapping[str, str]]
     ) -> Optional[subprocess.Popen[bytes]]:
         with self._lock:
             if self._stopped:
                 return None
-            process: subprocess.Popen[bytes] = subprocess.Popen(
+            process = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
-                stdout=output,  # type: ignore[call-overload]
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,

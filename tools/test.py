@@ -121,7 +121,8 @@ def say_result(result: Result, log: Path) -> None:
     progress.say(f"{word}  {result.stage.name:<20} {result.seconds:6.1f} s   {counts if result.stage.counts else ''}")
     if result.code:
         reason = " (ran past its time limit)" if result.code == 124 else ""
-        progress.say(f"{progress.tail(log, 120)}\n    exit status {result.code}{reason}; all of it: {log.relative_to(ROOT)}")
+        progress.say(progress.tail(log, 120))
+        progress.say(f"    exit status {result.code}{reason}; all of it: {log.relative_to(ROOT)}")
 
 
 def run_lane(stages: Sequence[Stage], commands: progress.Commands) -> list[Result]:

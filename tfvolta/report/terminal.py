@@ -45,8 +45,8 @@ def _header(evidence: Evidence) -> list[tuple[str, str]]:
     if evidence.command:
         pairs.append(("command", " ".join(evidence.command)))
     if facts is not None:
-        names = [name for name in ("tensorflow", "keras", "tf_keras", "tf-keras") if name in evidence.versions]
-        versions = [f"{name} {evidence.versions[name]}" for name in names]
+        named = [name for name in ("tensorflow", "keras", "tf_keras", "tf-keras") if name in evidence.versions]
+        versions = [f"{name} {evidence.versions[name]}" for name in named]
         pairs.append(("stack", ", ".join([evidence.stack or facts.stack, *versions])))
         names = [gpu.name for gpu in facts.gpus]
         gpus = ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names)) or "no GPU"
