@@ -77,7 +77,7 @@ def optimized_operations(function: Any, *arguments: Any) -> Mapping[str, int]:
     """Runs a fresh ``tf.function`` once and counts the operations that are left after graph optimisation.
 
     Starts the eager context. An operation of a cluster that XLA compiles shows as ``_XlaCompile``;
-    names that grappler's layout pass gives are counted under ``layout:`` and the operation, such as ``layout:Transpose``.
+    names that grappler's layout pass gives are counted under ``layout:`` and the operation, as in ``layout:Transpose``.
     """
     from tensorflow.python.eager import context
 

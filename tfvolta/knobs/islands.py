@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from tfvolta.knobs.base import Context, Forecast, Knob
-from tfvolta.knobs.precision_groups import is_island, listed
+from tfvolta.knobs.precision_groups import COMPUTE_DTYPES, is_island, listed
 from tfvolta.knobs.retrofit import ensure_retrofit, undo_retrofit
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
@@ -57,6 +57,11 @@ class Float32Islands(Knob):
         wrong = [path for path, dtype in islands.items() if dtype in ("float16", "bfloat16")]
         if wrong:
             return Outcome(Status.NO_EFFECT, f"Not in float32: {listed(wrong)}.", observed)
+        half = COMPUTE_DTYPES[context.config.mixed_precision.policy]
+        if half not in dtypes.values():
+            return Outcome(
+                Status.NO_EFFECT, f"No layer computes in {half}, so there is nothing to keep apart from it.", observed
+            )
         if unmatched:
             names = sorted(set(classes.values()))
             return Outcome(

@@ -74,7 +74,7 @@ def knob(name: str) -> Knob:
     if name in found:
         return found[name]
     near = difflib.get_close_matches(name, found, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     raise KeyError(f"no knob is named {name!r}{hint} There are: {', '.join(sorted(found))}")
 
 

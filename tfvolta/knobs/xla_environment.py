@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from tfvolta.errors import Problem
 from tfvolta.knobs.base import Context, Forecast
 from tfvolta.knobs.environment import EnvironmentKnob, initial_environment
 from tfvolta.outcome import Outcome, Status
@@ -36,19 +37,22 @@ class XlaFlags(EnvironmentKnob):
         return {VARIABLE: " ".join(value)}
 
     def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
-        from tfvolta.knobs.xla_flags import check_flags
+        from tfvolta.knobs.xla_flags import check_flags, unchecked_flags
 
         version = facts.tensorflow.version if facts.tensorflow else None
-        problems = _problems(check_flags(value, version))
+        problems = check_flags(value, version)
         if problems:
-            return Forecast(Status.NO_EFFECT, f"XLA aborts the process when it reads them: {_sentence(problems)}")
+            return Forecast(Status.NO_EFFECT, f"XLA aborts the process when it reads them: {_sentence(problems)}.")
         if config.get("xla.jit") == "off":
             return Forecast(
                 Status.NO_EFFECT,
                 "xla.jit: off compiles nothing of the model, so the flags are read only if something else is compiled.",
                 self.condition,
             )
-        return super().forecast(value, facts, config)
+        forecast = super().forecast(value, facts, config)
+        unchecked = unchecked_flags(value, version)
+        message = f"{forecast.message} {unchecked}." if unchecked else forecast.message
+        return Forecast(forecast.status, message, forecast.condition)
 
     def explain(self, value: Any, facts: Any, config: Any) -> str:
         del facts, config
@@ -59,26 +63,29 @@ class XlaFlags(EnvironmentKnob):
 
         former = context.environ.get(VARIABLE)
         context.saved.setdefault(self.name, {VARIABLE: former})
-        context.environ[VARIABLE] = merge_flags(former, value)[0]
+        context.environ[VARIABLE] = merge_flags(former or "", value)[0]
 
     def verify(self, value: Any, context: Context) -> Outcome:
-        present = context.environ.get(VARIABLE, "").split()
-        observed = {"environment": {VARIABLE: " ".join(present)}}
-        missing = [flag for flag in value if flag not in present]
-        if missing:
+        present = context.environ.get(VARIABLE, "")
+        observed = {"environment": {VARIABLE: present}}
+        if not _holds(present, value):
             return Outcome(
-                Status.NO_EFFECT, f"XLA_FLAGS lacks {' '.join(missing)}: something changed it after tfvolta.", observed
+                Status.NO_EFFECT,
+                f"XLA_FLAGS is not what tfvolta made it, and lacks {' '.join(value)} or a part of it.",
+                observed,
             )
-        if self.name not in context.saved and set(value) <= set(initial_environment().get(VARIABLE, "").split()):
+        if self.name not in context.saved and _holds(initial_environment().get(VARIABLE, ""), value):
             return Outcome(Status.APPLIED, "Was in the environment when the process started.", observed)
         return Outcome(Status.UNVERIFIABLE, self.unverifiable, observed)
 
 
-def _problems(checked: Any) -> list[Any]:
-    return list(checked[0] if isinstance(checked, tuple) else checked)
+def _holds(text: str, flags: list[str]) -> bool:
+    """Whether a text of XLA_FLAGS holds every flag with its value: joining them to it would change nothing."""
+    from tfvolta.knobs.xla_flags import merge_flags
+
+    merged, conflicts = merge_flags(text, flags)
+    return not conflicts and merged.strip() == text.strip()
 
 
-def _sentence(problems: list[Any]) -> str:
-    return "; ".join(
-        f"{problem.received}: {problem.why}" if problem.why else str(problem.received) for problem in problems
-    )
+def _sentence(problems: list[Problem]) -> str:
+    return "; ".join(f"{problem.received} ({problem.why})" if problem.why else problem.received for problem in problems)

@@ -1,0 +1,85 @@
+"""One row a knob: a config that asks for it, the value it must read, and how it must end where everything is there.
+
+A new knob adds a row; the conformance tests do the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tfvolta.outcome import Status
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What the conformance tests need to know about a knob.
+
+    Attributes:
+        config: Sections that ask for it.
+        value: What ``Knob.value`` must read from them.
+        ends: How it ends on two H200 when everything has happened: TensorFlow started, step traced.
+        at_once: How it ends right after ``apply``.
+        gpu_only: Whether it is NOT_APPLICABLE on a machine without a GPU.
+    """
+
+    config: dict[str, Any]
+    value: Any
+    ends: Status = Status.APPLIED
+    at_once: Status = Status.APPLIED
+    gpu_only: bool = False
+
+
+_PRECISION = {"mixed_precision": {"policy": "mixed_float16", "float32_layers": ["BatchNormalization"]}}
+_UNVERIFIABLE = {"ends": Status.UNVERIFIABLE, "at_once": Status.UNVERIFIABLE}
+_NCCL = {"algorithm": "Ring", "debug": "INFO"}
+_SCALE = {"initial": 1024.0, "growth_steps": 10}
+
+ROWS: dict[str, Row] = {
+    "allocator": Row(
+        {"devices": {"allocator": "cuda_malloc_async"}}, "cuda_malloc_async", gpu_only=True, **_UNVERIFIABLE
+    ),
+    "gpu_thread_mode": Row(
+        {"devices": {"gpu_thread_mode": "gpu_private"}}, "gpu_private", at_once=Status.PENDING, gpu_only=True
+    ),
+    "gpu_threads": Row(
+        {"devices": {"gpu_thread_mode": "gpu_private", "gpu_threads": 2}},
+        2,
+        ends=Status.NO_EFFECT,  # the mode is a knob of its own, which this test leaves out
+        at_once=Status.PENDING,
+        gpu_only=True,
+    ),
+    "cudnn_workspace": Row({"cudnn": {"workspace_limit_mb": 128}}, 128, gpu_only=True, **_UNVERIFIABLE),
+    "cudnn_autotune": Row({"cudnn": {"autotune": False}}, False, gpu_only=True, **_UNVERIFIABLE),
+    "xla_flags": Row(
+        {"xla": {"flags": ["--xla_gpu_autotune_level=3"]}}, ["--xla_gpu_autotune_level=3"], **_UNVERIFIABLE
+    ),
+    "nccl": Row({"nccl": _NCCL, "strategy": {"kind": "mirrored"}}, _NCCL, gpu_only=True, **_UNVERIFIABLE),
+    "launch_blocking": Row({"debug": {"launch_blocking": True}}, True, gpu_only=True, **_UNVERIFIABLE),
+    "visible_devices": Row({"devices": {"visible": [1]}}, [1], gpu_only=True),
+    "memory_growth": Row({"devices": {"memory_growth": True}}, True, gpu_only=True),
+    "memory_limit": Row({"devices": {"memory_limit_mb": 4096}}, 4096, gpu_only=True),
+    "inter_op_threads": Row({"devices": {"inter_op_threads": 3}}, 3),
+    "intra_op_threads": Row({"devices": {"intra_op_threads": 3}}, 3),
+    "logical_cpus": Row({"strategy": {"kind": "mirrored", "logical_cpus": 2}}, 2),
+    "tf32": Row({"math": {"tf32": False}}, False, gpu_only=True),
+    "determinism": Row({"debug": {"deterministic": True}, "run": {"seed": 1}}, True),
+    "seed": Row({"run": {"seed": 7}}, 7),
+    "policy": Row(
+        _PRECISION,
+        "mixed_float16",
+        ends=Status.NO_EFFECT,  # the recorded model's layers were constructed before the policy
+        at_once=Status.PENDING,
+    ),
+    "retrofit": Row(_PRECISION, "mixed_float16", at_once=Status.PENDING),
+    "float32_islands": Row(_PRECISION, {"layers": ["BatchNormalization"], "output": True}),
+    "loss_scale": Row(
+        {"mixed_precision": {"policy": "mixed_float16", "loss_scale": _SCALE}},
+        {**_SCALE, "fixed": None},
+        at_once=Status.PENDING,
+    ),
+    "jit": Row({"xla": {"jit": "model"}}, "model", at_once=Status.PENDING),
+    "auto_clustering": Row({"xla": {"jit": "clustering"}}, "clustering", gpu_only=True),
+    "steps_per_execution": Row({"fit": {"steps_per_execution": 4}}, 4),
+    "layout_optimizer": Row({"graph": {"layout_optimizer": False}}, False, gpu_only=True),
+}
