@@ -88,6 +88,12 @@ def tf_functions(function: Any) -> list[Any]:
     return list(_walk(function, set(), 0))
 
 
+def traced_graphs(model: Any) -> list[Any]:
+    """The graphs of a model's traced train functions, so that what was seen while tracing finds its model."""
+    functions = tf_functions(getattr(model, "train_function", None))
+    return [concrete.graph for traced in functions for concrete in traced._list_all_concrete_functions()]
+
+
 def _walk(item: Any, seen: set[int], depth: int) -> Iterator[Any]:
     """Depth first, so that an outer function comes before those that it calls."""
     if item is None or id(item) in seen or depth > _MAX_DEPTH:
