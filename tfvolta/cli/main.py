@@ -49,6 +49,9 @@ def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS if command is None else (command,):
         importlib.import_module(f"tfvolta.cli.{name}").add_parser(subparsers)
+        subparser = subparsers.choices[name]
+        # The description is the module's docstring, whose markup is not for the terminal.
+        subparser.description = (subparser.description or "").replace("`", "")
     return parser
 
 

@@ -55,7 +55,7 @@ def _print_section(console: Console, found: tuple[Difference, ...]) -> None:
             _cell(difference.b, difference.origin_b),
             *([Text(f"{difference.ratio:.3f}" if difference.ratio is not None else "")] if with_ratio else []),
         )
-    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
     if len(found) > _MOST_ROWS:
         console.print(Text(f"  and {len(found) - _MOST_ROWS} more; --json gives all", style="dim"))
 

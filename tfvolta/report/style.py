@@ -46,7 +46,7 @@ def fields(console: Console, pairs: list[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in pairs:
         table.add_row(Text(name, style="dim"), Text(value))
-    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def new_table(*columns: str) -> Table:

@@ -61,11 +61,11 @@ def _print_problems(console: Console, evidence: Evidence) -> None:
         if problems:
             heading(console, title)
         for problem in problems:
-            console.print(Padding(problem_text(problem), (0, 0, 0, 2)))
+            console.print(Padding(problem_text(problem), (0, 0, 0, 2), expand=False))
     if evidence.warnings:
         heading(console, "Warnings")
         for warning in evidence.warnings:
-            console.print(Padding(Text(warning, style="yellow"), (0, 0, 0, 2)))
+            console.print(Padding(Text(warning, style="yellow"), (0, 0, 0, 2), expand=False))
 
 
 def _print_settings(console: Console, evidence: Evidence) -> None:
@@ -77,7 +77,7 @@ def _print_settings(console: Console, evidence: Evidence) -> None:
     table = new_table("setting", "requested", "planned", "applied", "verified")
     for name in names:
         table.add_row(*_row(name, steps.get(name), evidence.outcomes.get(name)))
-    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
     _print_messages(console, evidence, names)
 
 
@@ -136,9 +136,10 @@ def _print_error(console: Console, evidence: Evidence) -> None:
     if error is None:
         return
     heading(console, "Error")
-    console.print(Padding(Text(f"{error.type}: {error.message}", style="red"), (0, 0, 0, 2)))
+    console.print(Padding(Text(f"{error.type}: {error.message}", style="red"), (0, 0, 0, 2), expand=False))
     for problem in error.problems:
         if problem not in evidence.conflicts and problem not in evidence.contradictions:
-            console.print(Padding(problem_text(problem), (0, 0, 0, 2)))
+            console.print(Padding(problem_text(problem), (0, 0, 0, 2), expand=False))
     if error.traceback:
-        console.print(Padding(Text(error.traceback.rstrip(), style="dim"), (0, 0, 0, 2)))
+        lines = [f"  {line}" for line in error.traceback.rstrip().splitlines()]
+        console.print(Text("\n".join(lines), style="dim"), soft_wrap=True)
