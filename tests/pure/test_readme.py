@@ -40,7 +40,7 @@ def test_the_commands_of_the_readme_parse(line: str) -> None:
 def test_the_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^(\w+):", makefile, flags=re.MULTILINE))
-    assert set(re.findall(r"\bmake (demo|test|\w+)\b(?! sure)", "\n".join(LINES))) <= targets
+    assert set(re.findall(r"^make (\w+)", "\n".join(LINES), flags=re.MULTILINE)) <= targets
     assert {"demo", "test"} <= targets
 
 
@@ -59,7 +59,8 @@ def test_the_python_of_the_readme_names_what_exists() -> None:
 def test_every_dependency_is_explained() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extras = re.findall(r"^([\w-]+) = \[", project.split("[project.optional-dependencies]")[1].split("[project.")[0], re.M)
+    optional = project.split("[project.optional-dependencies]")[1].split("[project.")[0]
+    extras = re.findall(r"^([\w-]+) = \[", optional, re.M)
     core = re.findall(r'^    "([\w.-]+)', project.split("dependencies = [")[1].split("]")[0], re.M)
     assert len(extras) > 8 and len(core) == 4
     assert [name for name in [*extras, *core] if f"| {name} |" not in text and f"| `{name}` |" not in text] == []
