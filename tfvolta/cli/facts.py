@@ -1,4 +1,4 @@
-"""``tfvolta facts``: what this machine is, or a recorded one, without TensorFlow; and recording it for a plan elsewhere."""
+"""``tfvolta facts``: what this machine or a recorded one is, without TensorFlow, and recording it for use elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Optional
 def add_parser(subparsers: Any) -> None:
     """Adds the command."""
     parser = subparsers.add_parser("facts", help="show or record what this machine is", description=__doc__)
-    parser.add_argument("--record", metavar="FILE", help="write the facts as JSON, for --replay and for plans elsewhere")
+    parser.add_argument("--record", metavar="FILE", help="write the facts as JSON, to replay them elsewhere")
     parser.add_argument("--replay", metavar="NAME|FILE", help="a recorded machine, such as dgx1, instead of this one")
     parser.add_argument("--stack", metavar="STACK", help="keras3, tf_keras or keras2 instead of the one found")
     parser.add_argument("--json", action="store_true", help="print JSON")

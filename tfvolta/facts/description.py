@@ -14,7 +14,7 @@ def describe(facts: Facts) -> list[str]:
     Args:
         facts: Of this machine or a recorded one.
     """
-    lines = [f"machine  {facts.host or 'unnamed'} ({facts.source})"]
+    lines = [f"machine  {facts.host or 'unnamed'}"]
     lines += _gpu_lines(facts)
     lines += describe_topology(facts)
     if facts.driver:
@@ -29,6 +29,7 @@ def describe(facts: Facts) -> list[str]:
     if facts.scheduler.kind != "none":
         details = ", ".join(f"{word} {value}" for word, value in facts.scheduler.details.items())
         lines.append(f"started  by {facts.scheduler.kind}{': ' + details if details else ''}")
+    lines.append(f"source   {facts.source}")
     return lines + [f"note     {note}" for note in facts.notes]
 
 

@@ -128,7 +128,7 @@ def _text(value: Any) -> Optional[str]:
 
 
 def _output(command: list[str], environ: Mapping[str, str], notes: list[str]) -> Optional[str]:
-    words = " ".join(["nvidia-smi", *command[1:2]])
+    words = " ".join(["nvidia-smi", *command[1:]]).partition(" --")[0]
     try:
         done = subprocess.run(
             command,

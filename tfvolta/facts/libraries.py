@@ -143,7 +143,22 @@ def _in_folder(folder: pathlib.Path, soname: str) -> list[str]:
     for text in sorted((name[len(soname) + 4 :] for name in names), key=parse_version):
         if text[:1].isdigit():
             newest[parse_version(text)[0]] = text
-    return sorted(newest.values(), key=parse_version, reverse=True)
+    versions = [_packaged(folder / f"{soname}.so.{text}") or text for text in newest.values()]
+    return sorted(versions, key=parse_version, reverse=True)
+
+
+def _packaged(file: pathlib.Path) -> Optional[str]:
+    """Version of the pip package that a library lies in, if it does: such files are named libcudnn.so.9 and no more."""
+    try:
+        real = file.resolve()
+    except OSError:
+        return None
+    if real.parent.name != "lib" or real.parent.parent.parent.name != "nvidia":
+        return None
+    site, name = real.parents[3], real.parent.parent.name
+    for metadata in site.glob(f"nvidia_{name}_cu*-*.dist-info"):
+        return metadata.name[: -len(".dist-info")].rpartition("-")[2]
+    return None
 
 
 def _linker_folders(root: pathlib.Path) -> Iterator[pathlib.Path]:

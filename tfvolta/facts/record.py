@@ -85,7 +85,7 @@ def load(name_or_path: Union[str, os.PathLike[str]]) -> Facts:
     if text in names:
         entry = _folder() / f"{text}.json"
         return _parse(entry.read_text(encoding="utf-8"), f"recorded machine {text}")
-    if os.sep in text or text.endswith(".json") or pathlib.Path(text).exists():
+    if os.sep in text or text.endswith(".json") or pathlib.Path(text).is_file():
         return replay(text)
     close = difflib.get_close_matches(text.lower().replace("-", "_"), names, n=1)
     problem = Problem(

@@ -65,14 +65,16 @@ def jit_compiled_gpus(facts: Facts) -> list[Gpu]:
 
 
 def _targets(build: TensorFlowBuild, prefix: str) -> list[tuple[int, int]]:
+    """TensorFlow's build takes sm_XY for a binary alone, and compute_XY or X.Y for a binary with PTX (configure.py)."""
     found = [re.fullmatch(prefix + r"_(\d+)(\d)a?", target) for target in build.compute_capabilities]
-    plain = [re.fullmatch(r"(\d+)\.(\d)", target) for target in build.compute_capabilities]
+    plain = [re.fullmatch(r"(\d+)\.(\d)", target) for target in build.compute_capabilities if prefix == "compute"]
     return [(int(match.group(1)), int(match.group(2))) for match in found + plain if match]
 
 
 def _has_binary(build: TensorFlowBuild, capability: tuple[int, int]) -> bool:
     """A binary runs on its own major version from its minor version on: sm_80 on 8.6, but neither on 7.5 nor 9.0."""
-    return any(major == capability[0] and minor <= capability[1] for major, minor in _targets(build, "sm"))
+    targets = _targets(build, "sm") + _targets(build, "compute")
+    return any(major == capability[0] and minor <= capability[1] for major, minor in targets)
 
 
 def _has_ptx(build: TensorFlowBuild, capability: tuple[int, int]) -> bool:
