@@ -67,11 +67,8 @@ class _Chain:
         identities = [known.identity for known in self._open]
         if source.identity in identities:
             circle = [known.name for known in self._open[identities.index(source.identity) :]] + [source.name]
-            self._problems.append(
-                Problem(
-                    where, "files that end somewhere", " -> ".join(circle), "a circle", "remove one of these extends"
-                )
-            )
+            expected, fix = "files that do not extend each other in a circle", "remove one of these extends"
+            self._problems.append(Problem(where, expected, " -> ".join(circle), "", fix))
             return True
         if self._read == _MOST_FILES + 1:
             self._problems.append(Problem(where, f"at most {_MOST_FILES} files", "more", "", "extend fewer files"))

@@ -36,7 +36,10 @@ class Source:
     @property
     def identity(self) -> str:
         """The same for two references to one file."""
-        return os.path.realpath(self.path)
+        try:
+            return os.path.realpath(self.path)
+        except (OSError, ValueError):
+            return self.path
 
 
 def template_names() -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any, Mapping, Optional, Sequence
 
 from pydantic import BaseModel
 
-from tfvolta.config.catalogue import section_class
+from tfvolta.config.catalogue import section_class, settings
 from tfvolta.config.entry import Entry
 from tfvolta.config.provenance import Origin
-from tfvolta.config.scalars import yaml_type
+from tfvolta.config.scalars import write_flow, yaml_type
 from tfvolta.config.schema import Config
 from tfvolta.config.source import read_yaml
 from tfvolta.errors import Problem
@@ -21,6 +21,8 @@ from tfvolta.errors import Problem
 _EXAMPLE = "xla.jit=off"
 _KEY = re.compile(r"[^\s.=]+(\.[^\s.=]+)*")
 _MOST_LEVELS = 20
+# Python refuses to print integers of some thousand digits, and no setting needs one.
+_LARGEST = 10**100
 
 
 def override_layers(overrides: Sequence[str], problems: list[Problem]) -> list[Entry]:
@@ -47,12 +49,12 @@ def _override_layer(index: int, text: Any, problems: list[Problem]) -> Optional[
     key = key.strip()
     if not equals or not _KEY.fullmatch(key):
         received = "no =" if not equals else (f"the key {key!r}" if key else "no key before =")
-        fix = f"{key.rstrip(': ')}=VALUE" if not equals and _KEY.fullmatch(key.rstrip(": ")) else _EXAMPLE
-        problems.append(Problem(place, f"section.key=value, such as {_EXAMPLE}", received, "", fix))
+        problems.append(Problem(place, f"section.key=value, such as {_EXAMPLE}", received, "", _with_equals(text)))
         return None
     if not value.strip():
-        fix = f"{key}=null leaves the setting alone"
-        problems.append(Problem(place, "a value after =", "nothing", "", fix))
+        setting = settings().get(key)
+        value = "null" if setting is None or setting.optional else write_flow(setting.example)
+        problems.append(Problem(place, "a value after =", "nothing", "", f"{key}={value}, for example"))
         return None
     origin = Origin("override", f"override {index} ({text})")
     before = len(problems)
@@ -62,6 +64,14 @@ def _override_layer(index: int, text: Any, problems: list[Problem]) -> Optional[
     for part in reversed(key.split(".")):
         entry = Entry({part: entry}, origin, place)
     return entry
+
+
+def _with_equals(text: str) -> str:
+    """An override that was written with a colon or a space, or without a value, as it should be."""
+    key, _, value = text.partition(":") if ":" in text else text.strip().partition(" ")
+    if "=" in text or not _KEY.fullmatch(key.strip()):
+        return _EXAMPLE
+    return f"{key.strip()}={value.strip() or 'VALUE'}"
 
 
 def argument_layer(sections: Mapping[str, Any], problems: list[Problem]) -> Optional[Entry]:
@@ -96,8 +106,12 @@ def _entry(value: Any, origin: Origin, level: int) -> Entry:
         )
     if level <= _MOST_LEVELS and isinstance(value, (list, tuple)):
         return dataclasses.replace(entry, value=tuple(_entry(item, origin, level + 1) for item in value))
+    if isinstance(value, (Mapping, list, tuple)):
+        return dataclasses.replace(entry, value=repr(value))
     if isinstance(value, os.PathLike):
         return dataclasses.replace(entry, value=os.fspath(value))
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        return dataclasses.replace(entry, value=f"an integer of {value.bit_length()} bits")
     if isinstance(value, numbers.Integral) and not isinstance(value, (bool, int)):
         return dataclasses.replace(entry, value=int(value))
     return entry

@@ -112,7 +112,7 @@ def _list_candidates(value: Any, item: dict[str, Any], setting: Setting) -> Iter
 def _item(value: Any, item: dict[str, Any], setting: Setting) -> Any:
     types = {kind.get("type") for kind in alternatives(item)}
     if "integer" in types and isinstance(value, str):
-        match = re.fullmatch(r"(?:/?(?:device:)?GPU:)?([0-9]+)", value.strip(), re.IGNORECASE)
+        match = re.fullmatch(r"(?:/?(?:device:)?GPU:)?([0-9]{1,6})", value.strip(), re.IGNORECASE)
         return int(match[1]) if match else value
     if "integer" in types and isinstance(value, float) and math.isfinite(value) and value == int(value):
         return int(value)

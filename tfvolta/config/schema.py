@@ -66,7 +66,7 @@ class MixedPrecision(Section):
         description="Layer classes or names (shell patterns) that keep computing in float32.",
     )
     float32_output: bool = Field(True, description="Model outputs are computed in float32 for a stable loss.")
-    loss_scale: LossScale = Field(default_factory=LossScale, description="Loss scaling for float16 gradients.")
+    loss_scale: LossScale = Field(default_factory=lambda: LossScale(), description="Loss scaling for float16 gradients.")
     allow_bfloat16_emulation: bool = Field(False, description="Accept bfloat16 on a GPU without bfloat16 hardware.")
 
 
@@ -173,7 +173,7 @@ class Config(Section):
         provenance: Where each given value came from, by dotted key.
     """
 
-    run: Run = Field(default_factory=Run)
+    run: Run = Field(default_factory=lambda: Run())
     devices: Optional[Devices] = None
     mixed_precision: Optional[MixedPrecision] = None
     xla: Optional[Xla] = None
@@ -184,7 +184,7 @@ class Config(Section):
     communication: Optional[Communication] = None
     nccl: Optional[Nccl] = None
     fit: Optional[Fit] = None
-    monitor: Monitor = Field(default_factory=Monitor)
+    monitor: Monitor = Field(default_factory=lambda: Monitor())
     debug: Optional[Debug] = None
 
     _provenance: dict[str, Any] = PrivateAttr(default_factory=dict)
