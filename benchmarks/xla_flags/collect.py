@@ -27,18 +27,34 @@ from typing import Iterable, NamedTuple
 SENTINEL = "xla_surely_not_a_flag"
 CHUNK = 120  # absl cuts a log message at 15000 characters
 CANDIDATES = {"XLA_FLAGS": rb"xla_[a-z0-9_]+", "TF_XLA_FLAGS": rb"(?:tf_)[a-z0-9_]{3,80}"}
-PROGRAMS = {
-    "XLA_FLAGS": "import tensorflow as tf; tf.function(lambda x: x + 1.0, jit_compile=True)(tf.constant(1.0))",
-    "TF_XLA_FLAGS": "import tensorflow as tf; tf.constant(1.0)",
-}
+# Imports TensorFlow once, and forks for each trial: neither variable is read before the child starts TensorFlow.
+SERVER = """
+import json, os, sys, tempfile
+import tensorflow as tf
+for line in sys.stdin:
+    variable, text = json.loads(line)
+    with tempfile.TemporaryFile("w+b") as heard:
+        child = os.fork()
+        if child == 0:
+            os.dup2(heard.fileno(), 2)
+            os.environ[variable] = text
+            x = tf.constant(1.0)
+            if variable == "XLA_FLAGS":
+                tf.function(lambda x: x + 1.0, jit_compile=True)(x)
+            os._exit(0)
+        os.waitpid(child, 0)
+        heard.seek(0)
+        print(json.dumps(heard.read().decode("utf-8", "replace")), flush=True)
+"""
 FILES = {"XLA_FLAGS": "xla_flags", "TF_XLA_FLAGS": "tf_xla_flags"}
 
 
 class Answer(NamedTuple):
-    """What the process said of the flags it was given."""
+    """What the process said of the flags it was given: unknown, or their value named as unreadable, or just refused."""
 
     unknown: set[str]
     unreadable: set[str]
+    refused: set[str]
 
 
 def candidates(folder: pathlib.Path, variable: str) -> set[str]:
@@ -50,34 +66,58 @@ def candidates(folder: pathlib.Path, variable: str) -> set[str]:
     return {name for name in names if not name.endswith("_") and "__" not in name}
 
 
-def ask(python: str, variable: str, flags: list[str]) -> Answer:
+class Process:
+    """A TensorFlow that can be asked about flags.
+
+    Args:
+        python: Interpreter of the environment with TensorFlow.
+        variable: XLA_FLAGS or TF_XLA_FLAGS.
+    """
+
+    def __init__(self, python: str, variable: str):
+        environ = {name: value for name, value in os.environ.items() if name not in FILES}
+        environ.update(TF_CPP_MIN_LOG_LEVEL="0", CUDA_VISIBLE_DEVICES="")
+        self.variable = variable
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.server = subprocess.Popen([python, "-c", SERVER], env=environ, **pipes)
+
+    def said(self, flags: list[str]) -> str:
+        """The log of a process that was given the flags, and the one that does not exist."""
+        assert self.server.stdin is not None and self.server.stdout is not None
+        question = json.dumps([self.variable, " ".join([*flags, f"--{SENTINEL}"])])
+        self.server.stdin.write(question.encode() + b"\n")
+        self.server.stdin.flush()
+        return str(json.loads(self.server.stdout.readline()))
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.server.communicate()
+
+
+def ask(process: Process, flags: list[str]) -> Answer:
     """Passes flags to a process that parses them; reads which it calls unknown and which values it cannot read."""
-    environ = {
-        **os.environ,
-        variable: " ".join([*flags, f"--{SENTINEL}"]),
-        "TF_CPP_MIN_LOG_LEVEL": "0",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    done = subprocess.run([python, "-c", PROGRAMS[variable]], env=environ, capture_output=True, text=True, check=False)
-    unreadable = set(re.findall(r"Couldn't interpret value .* for flag (\w+)", done.stderr))
-    unreadable |= set(re.findall(r"Illegal value for --(\w+)", done.stderr))
-    found = re.search(rf"Unknown flags? in {variable}: (.*)", done.stderr)
-    if found is None and not unreadable:
-        return halves(python, variable, flags)
+    log = process.said(flags)
+    unreadable = set(re.findall(r"Couldn't interpret value .* for flag (\w+)", log))
+    refused = set(re.findall(r"Illegal value for --(\w+)", log))
+    found = re.search(rf"Unknown flags? in {process.variable}: (.*)", log)
+    if found is None and not unreadable and not refused:
+        return halves(process, flags)
     # TensorFlow 2.15 goes on after the unknown flags, past an empty word, with flags that it knows.
     unknown = set(re.findall(r"--(\w+)", found.group(1).split("  ")[0])) if found else set()
     if found and SENTINEL not in unknown:
         raise SystemExit(f"the list of unknown flags was cut: {found.group(1)[-300:]}")
-    return Answer(unknown - {SENTINEL}, unreadable)
+    return Answer(unknown - {SENTINEL}, unreadable, refused)
 
 
-def halves(python: str, variable: str, flags: list[str]) -> Answer:
+def halves(process: Process, flags: list[str]) -> Answer:
     """Narrows down to the flag that stops the parser without a word of its own: it exists and refuses its value."""
+    if not flags:
+        raise SystemExit(f"the process does not name --{SENTINEL}:\n{process.said(flags)[-3000:]}")
     if len(flags) == 1:
-        return Answer(set(), {flags[0].lstrip("-").split("=")[0]})
+        return Answer(set(), set(), {flags[0].lstrip("-").split("=")[0]})
     middle = len(flags) // 2
-    first, second = ask(python, variable, flags[:middle]), ask(python, variable, flags[middle:])
-    return Answer(first.unknown | second.unknown, first.unreadable | second.unreadable)
+    first, second = ask(process, flags[:middle]), ask(process, flags[middle:])
+    return Answer(*(a | b for a, b in zip(first, second)))
 
 
 def chunks(names: Iterable[str]) -> list[list[str]]:
@@ -86,42 +126,45 @@ def chunks(names: Iterable[str]) -> list[list[str]]:
     return [ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK)]
 
 
-def with_value(python: str, variable: str, names: list[str]) -> tuple[set[str], set[str]]:
-    """Among flags that need a value: those that accept 1, and those that exist and accept only some words."""
-    choices: set[str] = set()
+def known(process: Process, names: Iterable[str], value: str) -> tuple[set[str], set[str]]:
+    """Among names: the flags that accept a value, and the flags that exist and refuse it."""
+    refusing: set[str] = set()
     while True:
-        rest = [name for name in names if name not in choices]
-        answer = ask(python, variable, [f"--{name}=1" for name in rest])
-        if not answer.unreadable:
-            return set(rest) - answer.unknown, choices
-        choices |= answer.unreadable
+        rest = [name for name in names if name not in refusing]
+        answer = ask(process, [f"--{name}{value}" for name in rest])
+        # A refused value can keep the parser from naming the unknown flags, so ask again without those.
+        if not answer.unreadable and not answer.refused:
+            return set(rest) - answer.unknown, refusing
+        refusing |= answer.unreadable | answer.refused
 
 
-def collect(python: str, variable: str, names: set[str]) -> dict[str, str]:
+def collect(process: Process, names: set[str]) -> dict[str, str]:
     """Kinds of the flags that exist, by name."""
     kinds: dict[str, str] = {}
     for part in chunks(names):
-        unknown = ask(python, variable, [f"--{name}" for name in part]).unknown
-        kinds.update({name: "bool" for name in part if name not in unknown})
-        takes_one, choices = with_value(python, variable, sorted(unknown))
-        kinds.update(dict.fromkeys(choices, "choice"))
-        numbers = ask(python, variable, [f"--{name}=no-number" for name in sorted(takes_one)]).unreadable
-        kinds.update({name: "number" if name in numbers else "text" for name in takes_one})
-        print(f"{variable}: {len(part)} tried, {len(kinds)} flags so far", file=sys.stderr)
-    confirm(python, variable, kinds)
+        bare, refusing_bare = known(process, part, "")
+        kinds.update(dict.fromkeys(bare, "bool"))
+        rest = sorted(set(part) - bare - refusing_bare)
+        takes_one, choices = known(process, rest, "=1")
+        kinds.update(dict.fromkeys(choices | refusing_bare, "choice"))
+        wordy = ask(process, [f"--{name}=no-number" for name in sorted(takes_one)])
+        for name in takes_one:
+            kinds[name] = "number" if name in wordy.unreadable else "choice" if name in wordy.refused else "text"
+        print(f"{process.variable}: {len(part)} tried, {len(kinds)} flags so far", file=sys.stderr)
+    confirm(process, kinds)
     return kinds
 
 
-def confirm(python: str, variable: str, kinds: dict[str, str]) -> None:
+def confirm(process: Process, kinds: dict[str, str]) -> None:
     """All flags found, passed at once where a value is sure to be readable, are known.
 
     Raises:
         SystemExit: One is not.
     """
     flags = [f"--{name}" if kind == "bool" else f"--{name}=1" for name, kind in kinds.items() if kind != "choice"]
-    answer = ask(python, variable, flags)
-    if answer.unknown or answer.unreadable:
-        raise SystemExit(f"{variable}: not confirmed: {answer}")
+    answer = ask(process, flags)
+    if any(answer):
+        raise SystemExit(f"{process.variable}: not confirmed: {answer}")
 
 
 def main() -> None:
@@ -137,7 +180,9 @@ def main() -> None:
     found = subprocess.run([arguments.python, "-c", code], capture_output=True, text=True, check=True)
     version, folder = json.loads(found.stdout)
     for variable, stem in FILES.items():
-        kinds = collect(arguments.python, variable, candidates(pathlib.Path(folder), variable))
+        process = Process(arguments.python, variable)
+        kinds = collect(process, candidates(pathlib.Path(folder), variable))
+        process.close()
         path = arguments.out / f"{stem}_{'.'.join(version.split('.')[:2])}.txt"
         path.write_text("".join(f"{name} {kind}\n" for name, kind in sorted(kinds.items())), encoding="utf-8")
         print(f"{path}: {len(kinds)} flags")

@@ -34,9 +34,7 @@ class FlagConflict:
         return f"--{self.name}={self.user}, where the config has --{self.name}={self.config}"
 
 
-def check_flags(
-    flags: Sequence[str], tensorflow_version: Optional[str], variable: str = "XLA_FLAGS"
-) -> list[Problem]:
+def check_flags(flags: Sequence[str], tensorflow_version: Optional[str], variable: str = "XLA_FLAGS") -> list[Problem]:
     """What is wrong with flags: malformed, unknown to this TensorFlow, without a value that it needs, contradictory.
 
     Where there is no list for the release, unknown flags are not found; ``unchecked_flags`` says so.
@@ -183,9 +181,7 @@ def _malformed(flag: str, variable: str) -> Problem:
     )
 
 
-def _unfit(
-    name: str, value: Optional[str], kinds: Mapping[str, str], version: str, variable: str
-) -> Iterator[Problem]:
+def _unfit(name: str, value: Optional[str], kinds: Mapping[str, str], version: str, variable: str) -> Iterator[Problem]:
     kind = kinds.get(name)
     if kind is None:
         yield _unknown(name, kinds, version, variable)
