@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+
 # Public name to the module that holds it; a module itself where both are the same.
 _EXPORTS = {
     "load_config": "tfvolta.config",
@@ -21,7 +22,16 @@ _EXPORTS = {
     "errors": "tfvolta.errors",
 }
 
-__all__ = ["__version__", *sorted(_EXPORTS)]
+__all__ = [
+    "__version__",
+    "build_callbacks",
+    "build_strategy",
+    "callbacks",
+    "errors",
+    "flags",
+    "load_config",
+    "make_plan",
+]
 
 if TYPE_CHECKING:
     from tfvolta import callbacks, errors, flags

@@ -226,9 +226,7 @@ def _xla_flags(request: Request) -> Iterator[Problem]:
         from tfvolta.knobs.xla_flags import check_flags
 
         build = request.facts.tensorflow
-        checked = check_flags(flags, build.version if build else None)
-        problems = checked[0] if isinstance(checked, tuple) else checked
-        for problem in problems:
+        for problem in check_flags(flags, build.version if build else None):
             yield dataclasses.replace(problem, where=request.where("xla.flags"))
 
 

@@ -13,6 +13,7 @@ from tfvolta.facts.schema import Facts
 from tfvolta.knobs.base import Forecast, Knob
 from tfvolta.knobs.registry import knobs_for
 from tfvolta.outcome import Status
+from tfvolta.strategy.knobs import STRATEGY_KNOBS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +123,13 @@ def _origin(config: Config, knob: Knob) -> str:
     return str(origin_of(config, given[0] if given else knob.keys[0]))
 
 
+def _asked_for(config: Config) -> list[tuple[Knob, Any]]:
+    """Every knob that the config asks for, those of the strategy among them, in the order of their phases."""
+    strategy = [(knob, knob.value(config)) for knob in STRATEGY_KNOBS]
+    asked = [*knobs_for(config), *((knob, value) for knob, value in strategy if value is not None)]
+    return sorted(asked, key=lambda pair: pair[0].phase)
+
+
 def make_plan(
     config: Config, facts: Facts, environ: Mapping[str, str], script_layers: frozenset[str] = frozenset()
 ) -> Plan:
@@ -138,13 +146,18 @@ def make_plan(
     """
     steps = tuple(
         Step(knob, value, _origin(config, knob), knob.forecast(value, facts, config))
-        for knob, value in knobs_for(config)
+        for knob, value in _asked_for(config)
     )
     request = Request(config, facts, environ, script_layers)
+    own = [
+        dataclasses.replace(problem, where=problem.where or f"{step.origin}: {step.knob.keys[0]}")
+        for step in steps
+        for problem in step.knob.problems(step.value, facts, environ)
+    ]
     return Plan(
         config=config,
         facts=facts,
         steps=steps,
-        conflicts=tuple(find_conflicts(request)),
+        conflicts=tuple(find_conflicts(request) + own),
         contradictions=tuple(find_contradictions(request, [(step.knob, step.value) for step in steps])),
     )

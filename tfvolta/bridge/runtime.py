@@ -93,11 +93,12 @@ def xla_compiled() -> bool:
     function_class = getattr(sys.modules.get(_FUNCTION), "Function", None)
     if function_class is None:
         return False
-    for candidate in gc.get_objects():
-        if isinstance(candidate, function_class) and getattr(candidate, "_jit_compile", None):
-            if candidate._list_all_concrete_functions():
-                return True
-    return False
+    return any(
+        isinstance(candidate, function_class)
+        and getattr(candidate, "_jit_compile", None)
+        and candidate._list_all_concrete_functions()
+        for candidate in gc.get_objects()
+    )
 
 
 def convolution_executed() -> bool:

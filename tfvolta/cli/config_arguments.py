@@ -29,4 +29,4 @@ def load_from(arguments: argparse.Namespace) -> Any:
         run["directory"] = arguments.directory
     if arguments.no_strict:
         run["strict"] = False
-    return load_config(arguments.config, overrides=arguments.set, **({"run": run} if run else {}))
+    return load_config(arguments.config or "tfvolta:default", overrides=arguments.set, **({"run": run} if run else {}))

@@ -74,7 +74,7 @@ def _run_script(session: Any, arguments: argparse.Namespace) -> int:
 
 def _no_fit(session: Any) -> int:
     """Says that the fit-time settings could not bind; 1 where there were any."""
-    pending = session.pending()
+    pending = session.ledger.pending()
     if not pending:
         return 0
     print(

@@ -21,6 +21,7 @@ class Context(Protocol):
         model: The model being trained; None before the build phase.
         saved: Values that ``undo`` needs, by knob name.
         config: The whole ``tfvolta.config.schema.Config``.
+        strategy: The strategy that the plan built, or None.
     """
 
     facts: Any
@@ -29,6 +30,7 @@ class Context(Protocol):
     model: Optional[Any]
     saved: dict[str, Any]
     config: Any
+    strategy: Optional[Any]
 
     @property
     def tensorflow(self) -> Any:

@@ -15,7 +15,7 @@ from tfvolta.phase import Phase
 from tfvolta.plan import Plan, Step
 
 if TYPE_CHECKING:
-    from tfvolta.session.session import Origin
+    from tfvolta.session.ending import Origin
 
 
 class SilentRecorder:

@@ -2,57 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import warnings
-from typing import Any, Iterable, MutableMapping, Optional
+from typing import Any, MutableMapping, Optional
 
 from tfvolta.config.schema import Config
-from tfvolta.errors import LateError, LateWarning, NoEffectError, NoEffectWarning, Problem, TfvoltaError
+from tfvolta.errors import ContradictionWarning, TfvoltaError
 from tfvolta.facts.schema import Facts
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Closure, Phase
 from tfvolta.plan import Plan, Step, make_plan
 from tfvolta.session.context import LiveContext
+from tfvolta.session.ending import Ending, Origin
+from tfvolta.session.ledger import Ledger
 from tfvolta.session.recorder import Recorder, SilentRecorder
 
 # Phases whose settings are put on a model, at compile or at fit.
 MODEL_PHASES = (Phase.COMPILE, Phase.FIT, Phase.RUNNING)
 
 
-@dataclasses.dataclass(frozen=True)
-class Ending:
-    """How one step ended, and where in the script that became known."""
-
-    step: Step
-    outcome: Outcome
-    seen_in: Phase
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """What is training and how it was started, for the evidence.
-
-    Attributes:
-        command: The command line, or None for this process's own.
-        script: Path of the script, or None.
-        script_layers: Names of Keras layers that the script's source constructs.
-        record: Whether evidence is written to the run directory.
-    """
-
-    command: Optional[list[str]] = None
-    script: Optional[str] = None
-    script_layers: frozenset[str] = frozenset()
-    record: bool = True
-
-
 class Session:
     """One plan in one process.
 
     Attributes:
-        plan: What is to be done.
+        config: What is asked for.
         context: What knobs touch.
-        endings: How every step ended so far, by knob name.
+        ledger: How every step ended so far.
+        recorder: What writes the evidence; ``recorder.path`` is the run's folder.
         reached: The last phase that was entered, or None.
     """
 
@@ -61,7 +36,7 @@ class Session:
         config: Config,
         facts: Optional[Facts] = None,
         stack: Optional[str] = None,
-        origin: Origin = Origin(),
+        origin: Optional[Origin] = None,
         environ: Optional[MutableMapping[str, str]] = None,
     ):
         """Plans, and refuses what cannot work.
@@ -82,25 +57,31 @@ class Session:
 
             facts = probe(stack=stack)
         self.config = config
+        origin = origin or Origin()
         self.origin = origin
         self.context = LiveContext(config, facts, environ)
-        self.plan = make_plan(config, facts, dict(self.context.environ), origin.script_layers)
-        self.endings: dict[str, Ending] = {}
         self.reached: Optional[Phase] = None
         self.is_open = True
-        self.recorder = Recorder(self.plan, origin) if origin.record else SilentRecorder()
+        plan = make_plan(config, facts, dict(self.context.environ), origin.script_layers)
+        self.recorder = Recorder(plan, origin) if origin.record else SilentRecorder()
+        self.ledger = Ledger(plan, self.recorder)
         try:
-            self.plan.check()
+            plan.check()
         except TfvoltaError as error:
             self.close("refused", error)
             raise
-        self._warn_contradictions()
+        for problem in plan.contradictions:
+            warnings.warn(str(problem), ContradictionWarning, stacklevel=2)
 
-    def _warn_contradictions(self) -> None:
-        from tfvolta.errors import ContradictionWarning
+    @property
+    def plan(self) -> Plan:
+        """What is to be done."""
+        return self.ledger.plan
 
-        for problem in self.plan.contradictions:
-            warnings.warn(str(problem), ContradictionWarning, stacklevel=3)
+    @property
+    def endings(self) -> dict[str, Ending]:
+        """How every step ended so far, by knob name."""
+        return self.ledger.endings
 
     # -- phases without a model
 
@@ -120,16 +101,8 @@ class Session:
         ]
         for step in steps:
             self._apply(step, phase)
-        if phase >= Phase.STRATEGY:
-            self._enter_strategy()
         self.reached = phase if self.reached is None else max(self.reached, phase)
-        self._settle(step.knob.name for step in steps)
-
-    def _enter_strategy(self) -> None:
-        if self.context.strategy is None and self.config.strategy is not None:
-            from tfvolta.strategy.factory import build_strategy
-
-            self.context.strategy = build_strategy(self.config, self)
+        self.ledger.settle(step.knob.name for step in steps)
 
     # -- phases with a model
 
@@ -156,7 +129,7 @@ class Session:
                 self._apply(step, Phase.FIT if in_fit else Phase.COMPILE)
             if in_fit:
                 self._end_unreached()
-            self._settle(step.knob.name for step in steps)
+            self.ledger.settle(self.endings if in_fit else [step.knob.name for step in steps])
         finally:
             self.context.in_fit = False
 
@@ -176,16 +149,20 @@ class Session:
         if stack != self.context.stack:
             facts = self.context.facts.model_copy(update={"stack": stack})
             self.context.stack, self.context.facts = stack, facts
-            self.plan = make_plan(self.config, facts, dict(self.context.environ), self.origin.script_layers)
+            self.ledger.plan = make_plan(self.config, facts, dict(self.context.environ), self.origin.script_layers)
             self.recorder.replanned(self.plan)
             self.plan.check()
 
     def _end_unreached(self) -> None:
-        """Says of build-phase settings that never had their phase that the fit-time carriers take over."""
+        """Ends the settings whose phase the script never entered: what carries them instead, or what is in force."""
         for step in self.plan.steps:
-            if step.knob.phase is Phase.BUILD and step.knob.name not in self.endings:
-                message = "the layers existed before the plan was applied, so the setting is carried at fit time instead"
-                self._end(step, Outcome(Status.NOT_APPLICABLE, message), Phase.FIT)
+            if step.knob.phase in MODEL_PHASES or step.knob.name in self.endings:
+                continue
+            if step.knob.covered_by:
+                message = f"the layers existed before the plan was applied; {step.knob.covered_by} carries the setting"
+                self.ledger.end(step, Outcome(Status.NOT_APPLICABLE, message), Phase.FIT)
+            else:
+                self.ledger.end(step, step.knob.verify(step.value, self.context), Phase.FIT)
 
     def step_traced(self, model: Any) -> None:
         """Looks at what the traced train step really does; to be called once, after the first batch of a fit.
@@ -197,40 +174,27 @@ class Session:
         steps = [
             step
             for step in self.plan.steps
-            if step.knob.phase >= Phase.BUILD
+            if step.knob.phase >= Phase.STRATEGY
             and step.knob.name in self.endings
             and self.endings[step.knob.name].outcome.status not in (Status.LATE, Status.NOT_APPLICABLE)
         ]
         for step in steps:
-            self._end(step, step.knob.verify(step.value, self.context), Phase.RUNNING)
-        self._verify_strategy(model)
-        self._settle(step.knob.name for step in steps)
-
-    def _verify_strategy(self, model: Any) -> None:
-        if self.config.strategy is None:
-            return
-        from tfvolta.strategy.factory import verify_strategy
-
-        for name, outcome in verify_strategy(self.config, self.context, model).items():
-            self.recorder.ended(name, outcome, Phase.RUNNING, None)
-
-    def pending(self) -> list[str]:
-        """Names of the knobs that have not ended, in the order of the plan."""
-        return [step.knob.name for step in self.plan.steps if step.knob.name not in self.endings]
+            self.ledger.end(step, step.knob.verify(step.value, self.context), Phase.RUNNING)
+        self.ledger.settle(step.knob.name for step in steps)
 
     # -- outcomes
 
     def _apply(self, step: Step, seen_in: Phase) -> None:
         knob, context = step.knob, self.context
         if step.forecast.status is Status.NOT_APPLICABLE:
-            self._end(step, Outcome(Status.NOT_APPLICABLE, step.forecast.message), seen_in)
+            self.ledger.end(step, Outcome(Status.NOT_APPLICABLE, step.forecast.message), seen_in)
             return
         closure = context.closed(knob.closes_at)
         if closure is not None:
-            self._end(step, self._late(step, closure), seen_in)
+            self.ledger.end(step, self._late(step, closure), seen_in)
             return
         knob.apply(step.value, context)
-        self._end(step, knob.verify(step.value, context), seen_in)
+        self.ledger.end(step, knob.verify(step.value, context), seen_in)
 
     def _late(self, step: Step, closure: Closure) -> Outcome:
         """LATE, unless what is asked for is in force already."""
@@ -239,32 +203,6 @@ class Session:
             return present
         move_to = closure.move_to or step.knob.move_to
         return Outcome(Status.LATE, f"too late: {closure}. {move_to}", {"closed_by": closure.moment.name})
-
-    def _end(self, step: Step, outcome: Outcome, seen_in: Phase) -> None:
-        self.endings[step.knob.name] = Ending(step, outcome, seen_in)
-        self.recorder.ended(step.knob.name, outcome, seen_in, step)
-
-    def _settle(self, names: Iterable[str]) -> None:
-        """Writes evidence; raises or warns for what ended LATE or NO_EFFECT."""
-        self.recorder.write()
-        endings = [self.endings[name] for name in names if name in self.endings]
-        late = [ending for ending in endings if ending.outcome.status is Status.LATE]
-        idle = [
-            ending
-            for ending in endings
-            if ending.outcome.status is Status.NO_EFFECT and not ending.step.forecast.condition
-        ]
-        if late:
-            self._complain(late, LateError, LateWarning, "too late")
-        if idle:
-            self._complain(idle, NoEffectError, NoEffectWarning, "without effect")
-
-    def _complain(self, endings: list[Ending], error: type[TfvoltaError], warning: type[Warning], what: str) -> None:
-        problems = [_problem(ending) for ending in endings]
-        message = f"{len(problems)} setting{'s' * (len(problems) > 1)} {what}."
-        if self.config.run.strict:
-            raise error(message, problems)
-        warnings.warn("\n".join([message, *map(str, problems)]), warning, stacklevel=4)
 
     # -- measurements and the end
 
@@ -290,51 +228,3 @@ class Session:
         if self.is_open:
             self.is_open = False
             self.recorder.close(status, error)
-
-
-def _problem(ending: Ending) -> Problem:
-    step = ending.step
-    return Problem(
-        where=f"{step.origin}: {step.knob.keys[0]}",
-        expected=f"{step.value!r} to take effect in the {step.knob.phase.label} phase",
-        received=ending.outcome.status.value,
-        why=ending.outcome.message,
-        fix=step.knob.move_to or f"remove {step.knob.keys[0]}, or set run.strict: false to go on without it",
-    )
-
-
-_open: list[Session] = []
-
-
-def session_for(config: Config, origin: Origin = Origin()) -> Session:
-    """The open session of a config in this process, or a new one.
-
-    ``build_strategy`` and ``build_callbacks`` of one config share one session, so that settings are applied once
-    and land in one piece of evidence.
-    """
-    _open[:] = [session for session in _open if session.is_open]
-    for session in _open:
-        if session.config is config or session.config == config:
-            return session
-    session = Session(config, origin=origin)
-    _open.append(session)
-    _close_at_exit(session)
-    return session
-
-
-def _close_at_exit(session: Session) -> None:
-    import atexit
-    import sys
-
-    pid = os.getpid()
-
-    def close() -> None:
-        if os.getpid() != pid:
-            return  # a forked child ends; the session is its parent's
-        error = getattr(sys, "last_value", None)
-        if error is None:
-            session.close("completed")
-        else:
-            session.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", error)
-
-    atexit.register(close)

@@ -1,0 +1,63 @@
+"""The ledger of a session: how every step of its plan ended, and what follows from that."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Iterable
+
+from tfvolta.errors import LateError, LateWarning, NoEffectError, NoEffectWarning, TfvoltaError
+from tfvolta.outcome import Outcome, Status
+from tfvolta.phase import Phase
+from tfvolta.plan import Plan, Step
+from tfvolta.session.ending import Ending, problem_of
+from tfvolta.session.recorder import SilentRecorder
+
+
+class Ledger:
+    """How every step ended so far.
+
+    Attributes:
+        plan: The plan in force.
+        endings: By knob name, in the order in which they ended first.
+        recorder: What writes the evidence.
+    """
+
+    def __init__(self, plan: Plan, recorder: SilentRecorder):
+        self.plan = plan
+        self.endings: dict[str, Ending] = {}
+        self.recorder = recorder
+
+    def end(self, step: Step, outcome: Outcome, seen_in: Phase) -> None:
+        """Enters how a step ended; a later ending replaces an earlier one."""
+        self.endings[step.knob.name] = Ending(step, outcome, seen_in)
+        self.recorder.ended(step.knob.name, outcome, seen_in, step)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Writes evidence; raises or warns for what ended LATE or NO_EFFECT."""
+        self.recorder.write()
+        endings = [self.endings[name] for name in names if name in self.endings and not self._covered(name)]
+        late = [ending for ending in endings if ending.outcome.status is Status.LATE]
+        idle = [
+            ending
+            for ending in endings
+            if ending.outcome.status is Status.NO_EFFECT and not ending.step.forecast.condition
+        ]
+        if late:
+            self._complain(late, LateError, LateWarning, "too late")
+        if idle:
+            self._complain(idle, NoEffectError, NoEffectWarning, "without effect")
+
+    def _covered(self, name: str) -> bool:
+        """Whether another knob of the plan reaches the same goal later, so that this one may fall short."""
+        return any(step.knob.name == self.endings[name].step.knob.covered_by for step in self.plan.steps)
+
+    def _complain(self, endings: list[Ending], error: type[TfvoltaError], warning: type[Warning], what: str) -> None:
+        problems = [problem_of(ending) for ending in endings]
+        message = f"{len(problems)} setting{'s' * (len(problems) > 1)} {what}."
+        if self.plan.config.run.strict:
+            raise error(message, problems)
+        warnings.warn("\n".join([message, *map(str, problems)]), warning, stacklevel=5)
+
+    def pending(self) -> list[str]:
+        """Names of the knobs that have not ended, in the order of the plan."""
+        return [step.knob.name for step in self.plan.steps if step.knob.name not in self.endings]

@@ -1,0 +1,46 @@
+"""The sessions that are open in this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Optional
+
+from tfvolta.config.schema import Config
+from tfvolta.session.ending import Origin
+from tfvolta.session.session import Session
+
+_open: list[Session] = []
+
+
+def session_for(config: Config, origin: Optional[Origin] = None) -> Session:
+    """The open session of a config in this process, or a new one.
+
+    ``build_strategy`` and ``build_callbacks`` of one config share one session, so that settings are applied once
+    and land in one piece of evidence.
+    """
+    _open[:] = [session for session in _open if session.is_open]
+    for session in _open:
+        if session.config is config or session.config == config:
+            return session
+    session = Session(config, origin=origin)
+    _open.append(session)
+    _close_at_exit(session)
+    return session
+
+
+def _close_at_exit(session: Session) -> None:
+    import atexit
+    import sys
+
+    pid = os.getpid()
+
+    def close() -> None:
+        if os.getpid() != pid:
+            return  # a forked child ends; the session is its parent's
+        error = getattr(sys, "last_value", None)
+        if error is None:
+            session.close("completed")
+        else:
+            session.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", error)
+
+    atexit.register(close)
