@@ -183,3 +183,15 @@ def test_default_loads_fast() -> None:
 def test_importing_the_package_is_lazy() -> None:
     code = "import sys, tfvolta, tfvolta.config; sys.exit(any(m in sys.modules for m in ('pydantic', 'ruamel.yaml')))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated, because root may read everything."""
+
+    def refuse(*arguments: object, **keywords: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    write("run: {}\n")
+    monkeypatch.setattr("builtins.open", refuse)
+    problem = only("a.yaml")
+    assert "permissions" in problem.why and problem.fix == "chmod u+r a.yaml"
