@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ import progress
 ROOT = Path(__file__).resolve().parent.parent
 VENVS = ROOT / ".venv"
 LOGS = VENVS / "logs"
+_BROUGHT_BY_VENV = 2  # pip and setuptools
 
 
 class Environment(NamedTuple):
@@ -103,9 +105,19 @@ def _check_space(name: str) -> None:
         )
 
 
-def _run(label: str, command: list[str], log: Path, commands: progress.Commands) -> None:
+def _packages_in_place(name: str, line: str) -> str:
+    """What pip is doing; while it unpacks it prints nothing, so the packages in place are counted."""
+    if not line.startswith("Installing collected packages:"):
+        return line
+    done = len(list((VENVS / name).glob("lib/python3*/site-packages/*.dist-info")))
+    return f"unpacking, {done} packages in place of about {line.count(',') + 1 + _BROUGHT_BY_VENV}"
+
+
+def _run(name: str, step: str, command: list[str], commands: progress.Commands) -> None:
+    label, log = f"{name}: {step}", LOGS / f"{name}-{step}.log"
     settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1", "PIP_NO_INPUT": "1"}
-    code = commands.run(label, command, log, {**os.environ, **settings})
+    describe = functools.partial(_packages_in_place, name)
+    code = commands.run(label, command, log, {**os.environ, **settings}, describe)
     if code:
         raise SetupError(
             f"{label} failed with exit status {code}; the end of {log.relative_to(ROOT)}:\n{progress.tail(log, 25)}\n"
@@ -122,13 +134,12 @@ def _install(name: str, commands: progress.Commands) -> None:
     place = json.dumps(str(ROOT))
     owner = folder / "tfvolta-place"  # scripts in an environment hold its absolute path, so a moved one is broken
     if not (owner.is_file() and owner.read_text() == place and os.access(python_of(name), os.X_OK)):
-        make = [find_python(), "-m", "venv", "--clear", str(folder)]
-        _run(f"{name}: venv", make, LOGS / f"{name}-venv.log", commands)
+        _run(name, "venv", [find_python(), "-m", "venv", "--clear", str(folder)], commands)
         owner.write_text(place)
     pip = [str(python_of(name)), "-m", "pip", "install", "--progress-bar", "off"]
     pins = ["-c", str(ROOT / "constraints" / environment.constraints)]
     target = f"{ROOT}[{environment.extras}]"
-    _run(f"{name}: pip", [*pip, *pins, "-e", target], LOGS / f"{name}-pip.log", commands)
+    _run(name, "pip", [*pip, *pins, "-e", target], commands)
     (folder / "tfvolta-stamp").write_text(key_of(name))
 
 

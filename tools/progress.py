@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Mapping, Optional, Sequence
+from typing import IO, Callable, Mapping, Optional, Sequence
 
 HEARTBEAT_SECONDS = 10.0
 WIDTH = 110
@@ -51,6 +51,17 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
+def _wait(process: subprocess.Popen[bytes], beat: Callable[[], None], deadline: float) -> int:
+    while True:
+        try:
+            return process.wait(timeout=HEARTBEAT_SECONDS)
+        except subprocess.TimeoutExpired:
+            beat()
+            if time.monotonic() > deadline:
+                _stop(process)
+                return 124
+
+
 class Commands:
     """Commands that run now; ``stop_all`` ends them when the user presses Ctrl-C."""
 
@@ -65,6 +76,7 @@ class Commands:
         command: Sequence[str],
         log: Path,
         environment: Optional[Mapping[str, str]] = None,
+        describe: Callable[[str], str] = str,
         limit_seconds: float = 3600.0,
     ) -> int:
         """Runs one command to its end and returns its exit status; 124 when it ran past the limit.
@@ -74,6 +86,7 @@ class Commands:
             command: Program and arguments.
             log: File that receives its output.
             environment: Whole environment of the command; this process's when absent.
+            describe: Turns the last line of output into what a heartbeat shows.
             limit_seconds: After which the command and its children are ended.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -82,8 +95,13 @@ class Commands:
             process = self._start(command, output, environment)
         if process is None:
             return 130
+
+        def beat() -> None:
+            doing = describe(last_line(log))
+            say(f"  {time.monotonic() - started:4.0f} s  {label}: {doing}"[:WIDTH])
+
         try:
-            return self._wait(label, process, log, started, limit_seconds)
+            return _wait(process, beat, started + limit_seconds)
         finally:
             with self._lock:
                 self._running.remove(process)
@@ -104,19 +122,6 @@ class Commands:
             )
             self._running.append(process)
             return process
-
-    def _wait(
-        self, label: str, process: subprocess.Popen[bytes], log: Path, started: float, limit_seconds: float
-    ) -> int:
-        while True:
-            try:
-                return process.wait(timeout=HEARTBEAT_SECONDS)
-            except subprocess.TimeoutExpired:
-                seconds = time.monotonic() - started
-                say(f"  {seconds:4.0f} s  {label}: {last_line(log)}"[:WIDTH])
-                if seconds > limit_seconds:
-                    _stop(process)
-                    return 124
 
     def stop_all(self) -> None:
         """Ends every running command with its children; later ones are not started."""
