@@ -66,7 +66,9 @@ class MixedPrecision(Section):
         description="Layer classes or names (shell patterns) that keep computing in float32.",
     )
     float32_output: bool = Field(True, description="Model outputs are computed in float32 for a stable loss.")
-    loss_scale: LossScale = Field(default_factory=lambda: LossScale(), description="Loss scaling for float16 gradients.")
+    loss_scale: LossScale = Field(
+        default_factory=lambda: LossScale(), description="Loss scaling for float16 gradients."
+    )
     allow_bfloat16_emulation: bool = Field(False, description="Accept bfloat16 on a GPU without bfloat16 hardware.")
 
 
