@@ -28,6 +28,7 @@ class _Process:
     environ: MutableMapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
     model: Optional[Any] = None
     saved: dict[str, Any] = dataclasses.field(default_factory=dict)
+    strategy: Optional[Any] = None
 
     @property
     def tensorflow(self) -> Any:
