@@ -97,6 +97,8 @@ class RecordedTensorFlow:
         self.visible = list(devices)
 
     def _set_growth(self, device: Device, value: bool) -> None:
+        if device in self.logical:
+            raise ValueError("Cannot set memory growth on device when virtual devices configured")
         self._write("Physical devices", guarded=True)
         self.growth[device] = value
 
@@ -131,11 +133,7 @@ class RecordedTensorFlow:
         return {
             "visible": [device.name for device in self.visible],
             "growth": {device.name: bool(value) for device, value in self.growth.items()},
-            "logical": {
-                device.name: [part.memory_limit for part in parts]
-                for device, parts in self.logical.items()
-                if len(parts) > 1 or parts[0].memory_limit is not None
-            },
+            "logical": {d.name: [part.memory_limit for part in parts] for d, parts in self.logical.items()},
             "threads": dict(self.threads),
             "tf32": self.tf32,
             "jit": self.jit,
@@ -340,6 +338,7 @@ def connect_privates(monkeypatch: Any, context: RecordedContext) -> None:
 
     monkeypatch.setattr(runtime, "thread_names", threads)
     monkeypatch.setattr(tensorflow_private, "device_memory_limits", limits)
+    monkeypatch.setattr(tensorflow_private, "forget_logical_devices", lambda device: recorded.logical.pop(device, None))
     monkeypatch.setattr(tensorflow_private, "global_seed", lambda: recorded.seed)
     monkeypatch.setattr(tensorflow_private, "op_determinism", lambda: recorded.deterministic)
     monkeypatch.setattr(tensorflow_private, "set_op_determinism", lambda on: setattr(recorded, "deterministic", on))

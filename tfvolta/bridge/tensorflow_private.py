@@ -36,6 +36,16 @@ def device_memory_limits() -> dict[str, int]:
         listing.TF_DeleteDeviceList(devices)
 
 
+def forget_logical_devices(device: Any) -> None:
+    """Takes back a physical device's logical configuration before the start; TensorFlow's own call cannot unset it.
+
+    A configuration of one device without a limit is no replacement: memory growth is then refused.
+    """
+    from tensorflow.python.eager import context
+
+    context.context()._virtual_device_map.pop(device, None)
+
+
 def runtime_options() -> dict[str, Any]:
     """What the eager context hands, or handed, to the runtime at its start: threads and ``allow_growth``."""
     from tensorflow.python.eager import context

@@ -34,8 +34,7 @@ class LogicalCpus(Knob):
     def apply(self, value: Any, context: Context) -> None:
         config = context.tensorflow.config
         cpu = config.list_physical_devices("CPU")[0]
-        former = config.get_logical_device_configuration(cpu) or []
-        context.saved.setdefault(self.name, len(former) or 1)
+        context.saved.setdefault(self.name, (cpu, config.get_logical_device_configuration(cpu)))
         config.set_logical_device_configuration(cpu, [config.LogicalDeviceConfiguration() for _ in range(value)])
 
     def verify(self, value: Any, context: Context) -> Outcome:
@@ -53,10 +52,14 @@ class LogicalCpus(Knob):
         )
 
     def undo(self, context: Context) -> bool:
-        former = context.saved.pop(self.name, None)
-        if former is None or context.closed(self.closes_at) is not None:
+        saved = context.saved.pop(self.name, None)
+        if saved is None or context.closed(self.closes_at) is not None:
             return False
-        config = context.tensorflow.config
-        cpu = config.list_physical_devices("CPU")[0]
-        config.set_logical_device_configuration(cpu, [config.LogicalDeviceConfiguration() for _ in range(former)])
+        from tfvolta.bridge.tensorflow_private import forget_logical_devices
+
+        cpu, former = saved
+        if former is None:
+            forget_logical_devices(cpu)
+        else:
+            context.tensorflow.config.set_logical_device_configuration(cpu, former)
         return True

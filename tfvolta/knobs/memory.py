@@ -134,10 +134,13 @@ class MemoryLimit(Knob):
         former = context.saved.pop(self.name, None)
         if former is None or context.closed(self.closes_at) is not None:
             return False
-        config = context.tensorflow.config
+        from tfvolta.bridge.tensorflow_private import forget_logical_devices
+
         for gpu, devices in former.items():
-            # TensorFlow cannot take a configuration back; one device without a limit is what it makes by itself.
-            config.set_logical_device_configuration(gpu, devices or [config.LogicalDeviceConfiguration()])
+            if devices is None:
+                forget_logical_devices(gpu)
+            else:
+                context.tensorflow.config.set_logical_device_configuration(gpu, devices)
         return True
 
 
