@@ -78,8 +78,13 @@ class Process:
         environ = {name: value for name, value in os.environ.items() if name not in FILES}
         environ.update(TF_CPP_MIN_LOG_LEVEL="0", CUDA_VISIBLE_DEVICES="")
         self.variable = variable
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.server = subprocess.Popen([python, "-c", SERVER], env=environ, **pipes)
+        self.server = subprocess.Popen(
+            [python, "-c", SERVER],
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
 
     def said(self, flags: list[str]) -> str:
         """The log of a process that was given the flags, and the one that does not exist."""

@@ -30,8 +30,7 @@ def probe(
 
     Args:
         environ: The environment to look at; this process's when None.
-        root: Folder that stands for ``/``: its ``proc``, ``sys``, ``etc`` and ``usr`` are read. NVML is asked only
-            with ``/``, since it knows no other machine.
+        root: Folder that stands for ``/``; NVML is asked only with ``/``, since it knows no other machine.
         stack: ``keras3``, ``tf_keras`` or ``keras2`` instead of the one that the environment means.
         path: Folders of Python packages to look in, instead of ``sys.path``.
 
