@@ -181,6 +181,7 @@ def test_skipped_steps_count_as_batches(clock: Clock, bridge: FakeBridge) -> Non
         (None, None, (None, None)),
         (2, None, (None, None)),  # fewer examples than steps: reset inside the epoch
         (90, None, (90, "loss_tracker")),
+        (2**24, None, (None, None)),  # where a float32 stops counting
     ],
 )
 def test_source_of_examples(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from tfvolta.callbacks.carrier import Carrier
 from tfvolta.callbacks.single import session_of
+
+_DEFAULTS = {"initial": 32768.0, "growth_steps": 2000}
 
 
 class MixedPrecision(Carrier):
@@ -26,6 +28,7 @@ class MixedPrecision(Carrier):
 
     Raises:
         ConfigError: An argument is not accepted.
+        PlanError: It cannot work here, such as bfloat16 on a GPU without it, or a fixed scale that is to grow.
     """
 
     def __init__(
@@ -37,6 +40,10 @@ class MixedPrecision(Carrier):
         fixed_scale: Optional[float] = None,
         strict: bool = True,
     ):
-        loss_scale = {"initial": initial_scale, "growth_steps": growth_steps, "fixed": fixed_scale}
+        dynamic = {"initial": initial_scale, "growth_steps": growth_steps}
+        loss_scale: dict[str, Any] = dict(dynamic)
+        if fixed_scale is not None:
+            # A fixed scale excludes the others: the defaults give way to it, anything else is refused by the plan.
+            loss_scale = {"fixed": fixed_scale, **{k: v for k, v in dynamic.items() if v != _DEFAULTS[k]}}
         section = {"policy": policy, "float32_layers": list(float32_layers), "loss_scale": loss_scale}
         super().__init__(session_of(strict, mixed_precision=section))

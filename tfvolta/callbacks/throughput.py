@@ -15,6 +15,9 @@ from tfvolta.callbacks.throughput_summary import summarise
 if TYPE_CHECKING:
     from tfvolta.session import Session
 
+# Keras counts examples in a float32, which stands still here.
+_LARGEST_COUNT = 2**24
+
 
 class Throughput(Callback):
     """Measures examples per second, and the median and spread of the step time.
@@ -139,6 +142,6 @@ def _examples(tracked: Optional[int], steps: int, per_step: Optional[int]) -> Ex
     if per_step is not None:
         if tracked is None or not (steps - 1) * per_step < tracked <= steps * per_step:
             return Examples(steps * per_step, "argument")
-    elif tracked is None or tracked < steps:
+    elif tracked is None or not steps <= tracked < _LARGEST_COUNT:
         return Examples(None, None)
     return Examples(tracked, "loss_tracker")
