@@ -296,6 +296,7 @@ class RecordedContext:
         self.environ: dict[str, str] = dict(environ or {})
         self.model: Any = None
         self.saved: dict[str, Any] = {}
+        self.strategy: Any = None
         self.passed: set[Moment] = set()
         self.tensorflow = RecordedTensorFlow(len(facts.gpus))
         self.bridge = RecordedBridge(facts.stack, self.tensorflow)
