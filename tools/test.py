@@ -142,7 +142,9 @@ def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Co
     """Runs the fast checks, and the stacks when those passed."""
     results: list[Result] = []
     with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
-        # The large environments are installed while the fast checks run.
+        # The large environments are installed while the fast checks run, whose own is made before.
+        if fast:
+            environment.ensure("pure", commands)
         names = dict.fromkeys("keras2" if stack == "keras2" else "keras3" for stack in stacks)
         installs = [pool.submit(environment.ensure, name, commands) for name in names] if lanes > 1 else []
         if fast:

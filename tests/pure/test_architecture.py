@@ -67,6 +67,22 @@ def test_frameworks_are_imported_at_module_level_in_the_bridge_only() -> None:
     assert wrong == []
 
 
+# What `pip install tfvolta` brings; the rest is imported where it is used, so that the package works without it.
+DEPENDENCIES = {"absl", "pydantic", "rich", "ruamel", "tfvolta"}
+BESIDES = {"bridge": {*FRAMEWORKS, "numpy"}, "measure": {"numpy"}}
+
+
+def test_modules_need_only_what_the_package_installs() -> None:
+    wrong = [
+        f"{place(path, node)}: {name}"
+        for path in FILES
+        for node in module_level(tree_of(path))
+        for name in imported(node, path)
+        if name.split(".")[0] not in {*sys.stdlib_module_names, *DEPENDENCIES, *BESIDES.get(part_of(path), ())}
+    ]
+    assert wrong == []
+
+
 PRIVATE_MODULE = re.compile(r"\b(tensorflow\.python|tf\.python|keras\.src|tf_keras\.src|tensorflow\.core)\b")
 OWNED_BY_KERAS = {
     "model", "layer", "optimizer", "inner_optimizer", "keras", "tf", "tensorflow", "strategy", "policy", "loss_tracker",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -106,7 +107,7 @@ def test_every_command_has_help_and_json(command: str) -> None:
 def test_a_reader_that_stops_early_is_no_error(runs: pathlib.Path) -> None:
     store = EvidenceStore.create(runs, "long")
     store.write(evidence(run_id="long", measurements={f"m{n}": {"value": n} for n in range(5000)}))
-    command = f"{sys.executable} -m tfvolta report {store.directory} | head -1"
+    command = f"{shlex.quote(sys.executable)} -m tfvolta report {shlex.quote(str(store.directory))} | head -1"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment)
     assert done.stdout.startswith("Completed")
