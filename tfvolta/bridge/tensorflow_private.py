@@ -1,7 +1,7 @@
 """Parts of TensorFlow that are not public and that knobs need to see what really happened.
 
-Each function names the private part that it uses; ``tests/tensorflow/test_tensorflow_private.py`` fails when
-TensorFlow changes it. None of them starts the eager context unless it says so.
+Each function names the private part that it uses; ``tests/tensorflow/test_knobs_start.py`` and
+``test_knobs_model.py`` fail when TensorFlow changes it. None of them starts the eager context unless it says so.
 """
 
 from __future__ import annotations
