@@ -78,6 +78,9 @@ class _TrainFunction:
     def is_compiled(self, model: Any) -> bool:
         return bool(getattr(model, "compiled", False))
 
+    def trace_count(self, model: Any) -> int:
+        return graphs.trace_count(getattr(model, "train_function", None))
+
     def train_graph(self, model: Any) -> Optional[GraphSummary]:
         return graphs.summarize(model)
 

@@ -122,5 +122,5 @@ def examples_seen(model: Any) -> Optional[int]:
     tracker = getattr(model, "_loss_tracker", None)
     if tracker is None:
         return None
-    count = round(float(tracker.count))
+    count = round(float(tf.convert_to_tensor(tracker.count.value)))  # summed over the replicas of a strategy
     return None if count == 0 and own_train_step(model) else count

@@ -23,7 +23,7 @@ def intercept(hooks: Hooks) -> Callable[[], None]:
     The patches sit on the base classes that hold the methods, so a user's subclass that overrides ``compile`` or
     ``fit`` is served when it calls ``super()``.
     """
-    if hasattr(Trainer.compile, _MARK) or hasattr(TensorFlowTrainer.fit, _MARK):
+    if any(getattr(getattr(method, _MARK, None), "active", False) for method in (Trainer.compile, TensorFlowTrainer.fit)):
         raise BridgeError(
             "compile and fit are intercepted already.",
             [
@@ -92,7 +92,7 @@ class _State:
             self.hooks.after_compile(model)
             return result
 
-        setattr(compile, _MARK, True)
+        setattr(compile, _MARK, self)
         return compile
 
     def fit(self, original: Any) -> Any:
@@ -114,7 +114,7 @@ class _State:
             finally:
                 self.hooks.after_fit(model)
 
-        setattr(fit, _MARK, True)
+        setattr(fit, _MARK, self)
         return fit
 
 

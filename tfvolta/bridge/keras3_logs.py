@@ -6,11 +6,12 @@ Source: keras/src/callbacks/callback_list.py, ``_on_train_batch_end``.
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Iterator, Mapping, Optional
 
 import keras
 from keras.src.utils import python_utils
+
+from tfvolta.bridge import keras3_running_fit
 
 
 class LazyLogs(dict):  # type: ignore[type-arg]
@@ -91,7 +92,7 @@ class LazyCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
     def on_train_begin(self, logs: Optional[Mapping[str, Any]] = None) -> None:
         """Tells the callbacks the number of batches, then that training begins."""
         if self.params and self.params.get("steps") is None:
-            steps = _batches_of_caller()
+            steps = keras3_running_fit.batches(self.model)
             if steps is not None:
                 self.set_params({**self.params, "steps": steps})
         super().on_train_begin(logs)
@@ -113,19 +114,6 @@ class LazyCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
         lazy = LazyLogs(logs or {})
         for callback in self.callbacks:
             getattr(callback, hook)(batch, logs=lazy)
-
-
-def _batches_of_caller() -> Optional[int]:
-    """Batches an epoch of the ``fit`` that is about to start, read from its epoch iterator; None where unknown."""
-    frame = sys._getframe(2)
-    for _ in range(3):
-        iterator = frame.f_locals.get("epoch_iterator")
-        if iterator is not None:
-            return getattr(iterator, "num_batches", None)
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return None
 
 
 def callback_list(callbacks: Any, model: Any, **arguments: Any) -> LazyCallbackList:

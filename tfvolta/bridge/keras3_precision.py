@@ -41,19 +41,20 @@ def retrofit(model: Any, policy: str, float32_layers: Sequence[str], float32_out
     """See ``tfvolta.bridge.base.Bridge.retrofit``."""
     if policy not in POLICIES:
         raise _unknown_policy(policy)
+    if not model.built:
+        keras3_probe.trace(model)  # builds it where the running fit tells its inputs, so that all its layers are there
+    makers = keras3_layers.output_makers(model) if float32_output and policy != "float32" else []
     named = [(path, layer) for path, layer in keras3_layers.named_layers(model) if not keras3_layers.is_input(layer)]
     undo = Undo(model)
     refused = _refuse_by_kind(named)
     islands = _islands(named, float32_layers)
-    wants_cast = False
-    if float32_output and policy != "float32":
-        makers = keras3_layers.output_makers(model)
-        wants_cast = makers is None
-        islands |= {id(layer) for layer in (_softmax_layers(named) if makers is None else makers)}
+    islands |= {id(layer) for layer in (_softmax_layers(named) if makers is None else makers)}
     kept = {id(layer) for path, layer in named if path in refused}
+    can_probe = policy != "float32" and _can_probe(model, named)
     _set(undo, model, named, policy, islands, kept)
-    _probe(undo, model, named, policy, islands, refused)
-    if wants_cast:
+    if can_probe and undo.policies:
+        _probe(undo, model, named, policy, islands, refused)
+    if makers is None:
         undo.casts_output = _cast_output(model)
     return _result(undo, named, policy, islands, refused)
 
@@ -132,6 +133,15 @@ def _set(
             layer.dtype_policy = keras.DTypePolicy(due)
 
 
+def _can_probe(model: Any, named: list[tuple[str, Any]]) -> bool:
+    """Whether a symbolic call tells something: a user's code is in it, and it works before any policy is changed."""
+    graph_only = keras3_layers.graph_of(model) is not None
+    if graph_only and not any(keras3_refusal.runs_user_code(layer) for _, layer in named):
+        return False
+    trace = keras3_probe.trace(model)
+    return trace is not None and trace.error is None
+
+
 def _probe(
     undo: Undo,
     model: Any,
@@ -140,41 +150,39 @@ def _probe(
     islands: set[int],
     refused: dict[str, RefusedLayer],
 ) -> None:
-    """Calls the model symbolically under the policy and takes back each layer in whose call an error arises.
-
-    Only a user's code can fail, so models of Keras's own layers alone are not called.
-    """
+    """Calls the model symbolically under the policy and takes back each layer in whose call an error arises."""
     paths = {id(layer): path for path, layer in named}
-    user_code = [layer for _, layer in named if keras3_refusal.runs_user_code(layer)]
-    if policy == "float32" or not undo.policies or not (user_code or keras3_layers.graph_of(model) is None):
-        return
     for _ in range(2 * len(named) + 2):
         trace = keras3_probe.trace(model)
         if trace is None or trace.error is None:
             return
-        culprit = trace.failed
-        inside = [culprit, *keras3_layers.descendants(culprit)]
-        if culprit is not model and all(layer.compute_dtype == "float32" for layer in inside):
-            return  # fails in float32 as well: not a matter of precision
-        path = paths.get(id(culprit), model.name)
-        known = path in refused
-        why = keras3_probe.reason(trace.error)
-        refused.setdefault(path, RefusedLayer(path, type(culprit).__name__, f"its call fails under {policy}: {why}"))
-        shell = inside if known else _shell(culprit)
-        if not any(layer.compute_dtype != "float32" for layer in shell):
-            shell = inside
-        if all(layer.compute_dtype == "float32" for layer in shell):
-            return
-        _back_to_float32(undo, shell, islands)
+        suspects = _suspects(trace)
+        if not suspects:
+            return  # it fails in float32 as well: not a matter of precision
+        path = paths.get(id(trace.failed), model.name)
+        why = f"its call fails under {policy}: {keras3_probe.reason(trace.error)}"
+        refused.setdefault(path, RefusedLayer(path, type(trace.failed).__name__, why))
+        _back_to_float32(undo, suspects, islands)
 
 
-def _shell(culprit: Any) -> list[Any]:
-    """A layer whose own code mixes dtypes, and what hands it tensors: its direct layers, or the ends of models."""
-    shell = [culprit]
-    for child in keras3_layers.children(culprit):
-        makers = keras3_layers.output_makers(child) if keras3_layers.graph_of(child) is not None else None
-        shell.extend([child, *keras3_layers.descendants(child)] if makers is None else makers)
-    return shell
+def _suspects(trace: Any) -> list[Any]:
+    """Layers to put back to float32 after a failed call, fewest first.
+
+    That is the layer whose code failed; once it is in float32, the layer directly below it that ran last before the
+    failure and so handed it a tensor; in the end all that is inside.
+    """
+    culprit = trace.failed
+    inside = [culprit, *keras3_layers.descendants(culprit)]
+    below = {id(child) for child in keras3_layers.children(culprit)}
+    groups = [[culprit]]
+    for layer, _ in reversed(trace.calls):
+        if id(layer) in below:
+            makers = keras3_layers.output_makers(layer) if keras3_layers.graph_of(layer) is not None else None
+            groups.append([layer, *keras3_layers.descendants(layer)] if makers is None else makers)
+    for group in [*groups, inside]:
+        if any(layer.compute_dtype != "float32" for layer in group if not keras3_layers.is_input(layer)):
+            return group
+    return []
 
 
 def _back_to_float32(undo: Undo, layers: list[Any], islands: set[int]) -> None:

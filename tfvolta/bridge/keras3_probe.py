@@ -17,6 +17,8 @@ from keras.src import backend, tree
 from keras.src.backend.common.symbolic_scope import SymbolicScope
 from keras.src.models.functional import Functional
 
+from tfvolta.bridge import keras3_running_fit
+
 SHAPE_ONLY = tuple(
     getattr(keras.layers, name)
     for name in (
@@ -97,7 +99,7 @@ def is_container(layer: Any) -> bool:
 
 
 def trace(model: Any) -> Optional[Trace]:
-    """Calls a model symbolically in training mode; None where its inputs are not known or it is not built."""
+    """Calls a model symbolically in training mode, which builds it if need be; None where its inputs are not known."""
     specs = input_specs(model)
     if specs is None:
         return None
@@ -133,10 +135,16 @@ def reason(error: BaseException) -> str:
 
 
 def input_specs(model: Any) -> Optional[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Arguments of a model's call as KerasTensors, or None where they are not known."""
+    """Arguments of a model's call as KerasTensors, or None where they are not known.
+
+    They come from the model's graph, else from the data of the running fit, else from the shapes of its ``build``.
+    """
     graph = model._functional if isinstance(model, keras.Sequential) else model
     if isinstance(graph, Functional):
         return (graph._inputs_struct,), {}
+    inputs = keras3_running_fit.input_spec(model)
+    if inputs is not None:
+        return (inputs,), {}
     shapes = model._build_shapes_dict
     if not model.built or not shapes:
         return None
