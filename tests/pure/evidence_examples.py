@@ -21,7 +21,8 @@ def step(knob: str, value: Any, status: str = "APPLIED", **more: Any) -> dict[st
 
 def outcome(status: str, message: str = "", **more: Any) -> dict[str, Any]:
     applied_at = "2026-03-01T12:00:01.000Z" if status in ("APPLIED", "UNVERIFIABLE") else None
-    return {"status": status, "message": message, "phase": "devices", "applied_at": applied_at, **more}
+    fields = {"status": status, "message": message, "phase": "devices", "applied_at": applied_at}
+    return {**fields, **more}
 
 
 def evidence(**changes: Any) -> Evidence:

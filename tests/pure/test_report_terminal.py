@@ -62,7 +62,7 @@ def test_every_setting_has_its_row_in_words() -> None:
     run = evidence(
         plan=[step("memory_growth", True), step("threads", 4, "NO_EFFECT"), step("tf32", True)],
         outcomes={
-            "memory_growth": outcome("APPLIED", "seen"),
+            "memory_growth": outcome("APPLIED", "seen", phase="running"),
             "threads": outcome("LATE", "too late: the context was initialised. Move it up."),
         },
     )

@@ -84,11 +84,13 @@ def _print_settings(console: Console, evidence: Evidence) -> None:
 def _row(name: str, step: Optional[PlanStep], outcome: Optional[OutcomeRecord]) -> list[Any]:
     value = step.value if step is not None else outcome.value if outcome is not None else None
     status = outcome.status if outcome is not None else Status.PENDING
+    # An outcome's phase is that of the last look; the setting was made in the phase of its knob.
+    phase = step.phase if step is not None else outcome.phase if outcome is not None else None
     return [
         Text(name),
         Text(shown(value, 40)),
         status_text(step.status) if step is not None else Text("-"),
-        Text(f"in {outcome.phase}" if outcome is not None and outcome.applied_at and outcome.phase else "no"),
+        Text(f"in {phase}" if outcome is not None and outcome.applied_at else "no"),
         status_text(status),
     ]
 
@@ -123,7 +125,7 @@ def measured(values: Any) -> list[tuple[str, str]]:
 
 def _in_words(value: Any) -> str:
     if isinstance(value, list) and value and all(isinstance(item, (dict, list)) for item in value):
-        return f"{len(value)} entries"
+        return f"{len(value)} entr{'y' if len(value) == 1 else 'ies'}"
     if isinstance(value, list) and len(value) > 8:
         return f"{shown(value[:8])}, ... ({len(value)} values)"
     if isinstance(value, dict):
