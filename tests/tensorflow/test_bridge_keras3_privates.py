@@ -128,7 +128,8 @@ def test_a_callback_list_is_taken_as_it_is_and_calls_the_hooks_that_are_overridd
             assert tf.is_tensor(logs["loss"])  # raw: Keras has converted nothing yet
 
     model = compiled()
-    model.fit(np.zeros((8, 4)), np.zeros((8, 1)), batch_size=4, verbose=0, callbacks=Counts([], model=model))
+    counts = Counts([], add_history=True, model=model)  # fit returns model.history, which the list sets
+    model.fit(np.zeros((8, 4)), np.zeros((8, 1)), batch_size=4, verbose=0, callbacks=counts)
     assert Counts.batches == 2
     for hook in ("_on_batch_end", "_on_train_batch_end", "_on_test_batch_end", "_on_predict_batch_end"):
         assert hasattr(keras.callbacks.CallbackList, hook)

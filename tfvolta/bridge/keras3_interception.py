@@ -23,7 +23,8 @@ def intercept(hooks: Hooks) -> Callable[[], None]:
     The patches sit on the base classes that hold the methods, so a user's subclass that overrides ``compile`` or
     ``fit`` is served when it calls ``super()``.
     """
-    if any(getattr(getattr(method, _MARK, None), "active", False) for method in (Trainer.compile, TensorFlowTrainer.fit)):
+    patched = (getattr(method, _MARK, None) for method in (Trainer.compile, TensorFlowTrainer.fit))
+    if any(state is not None and state.active for state in patched):
         raise BridgeError(
             "compile and fit are intercepted already.",
             [
