@@ -69,13 +69,18 @@ def fast_stages() -> list[Stage]:
     ]
 
 
+def has_gpu() -> bool:
+    """Whether this machine has NVIDIA's driver; without it tests/gpu would only start TensorFlow to skip everything."""
+    return shutil.which("nvidia-smi") is not None
+
+
 def stack_stages(stack: str) -> list[Stage]:
     """Tests that run once on every stack; the stack is chosen as a user chooses it."""
     name = "keras2" if stack == "keras2" else "keras3"
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     if stack == "tf_keras":
         variables["TF_USE_LEGACY_KERAS"] = "1"
-    folders = [folder for folder in ("tensorflow", "processes") if list((ROOT / "tests" / folder).glob("**/test_*.py"))]
+    folders = ["tensorflow", "processes", *(["gpu"] if has_gpu() else [])]
     return [Stage(f"{stack} {folder}", name, ("-m", "pytest", f"tests/{folder}"), variables) for folder in folders]
 
 
@@ -154,6 +159,8 @@ def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Co
         if any(result.code for result in results):
             progress.say("\nStopped: the fast checks failed, so the stacks were not run.")
             return results
+        if stacks and not has_gpu():
+            progress.say("tests/gpu is left out: this machine has no NVIDIA driver (nvidia-smi is not on PATH).")
         for found in pool.map(lambda stack: run_lane(stack_stages(stack), commands), stacks):
             results += found
     return results
