@@ -1,0 +1,38 @@
+"""The bridge to Keras 2.15 and to tf_keras, which share one design."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfvolta.bridge.keras2_callbacks import CallbackPart
+from tfvolta.bridge.keras2_functions import FunctionPart
+from tfvolta.bridge.keras2_intercept import InterceptionPart
+from tfvolta.bridge.keras2_loss_scale import LossScalePart
+from tfvolta.bridge.keras2_package import load_package
+from tfvolta.bridge.keras2_precision import PrecisionPart
+
+
+class Keras2Bridge(PrecisionPart, LossScalePart, FunctionPart, CallbackPart, InterceptionPart):
+    """``tfvolta.bridge.base.Bridge`` for Keras 2; each part is in a file of its own.
+
+    Attributes:
+        stack: ``keras2`` or ``tf_keras``.
+        keras: The Keras package.
+    """
+
+    def __init__(self, stack: str) -> None:
+        self.stack = stack
+        self.package = load_package(stack)
+        self.keras: Any = self.package.keras
+
+
+def make_bridge(stack: str) -> Keras2Bridge:
+    """The bridge of a stack.
+
+    Args:
+        stack: ``keras2`` for Keras 2.15 or ``tf_keras``.
+
+    Raises:
+        BridgeError: The installed package is not of the Keras 2 design.
+    """
+    return Keras2Bridge(stack)

@@ -1,0 +1,176 @@
+"""One conversion of a Keras 2 model to a policy: who converts, who stays, who is refused; corrected by trial runs."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import tensorflow as tf
+
+from tfvolta.bridge.base import RefusedLayer
+from tfvolta.bridge.keras2_autocast import Journal
+from tfvolta.bridge.keras2_layers import (
+    Node,
+    is_container,
+    is_input,
+    is_operation,
+    is_predictable,
+    matches,
+    nodes,
+    policy_name,
+)
+from tfvolta.bridge.keras2_outputs import output_makers
+from tfvolta.bridge.keras2_package import Package
+from tfvolta.bridge.keras2_probe import try_out
+from tfvolta.bridge.keras2_refusals import CONVERTIBLE_POLICIES, refusal
+
+# Layers that create their variables with experimental_autocast=False and deal with float32 variables themselves.
+OWN_CASTING = frozenset({"BatchNormalization", "SyncBatchNormalization", "LayerNormalization", "Embedding"})
+_REASON = "_tfvolta_refused"
+
+
+class Conversion:
+    """A conversion under way. ``journal`` can take it back.
+
+    Attributes:
+        policy: The policy to compute under.
+        journal: What was changed.
+        refused: Layers left as they are, by id, with the reason.
+        islands: Ids of layers kept in float32 on purpose.
+    """
+
+    def __init__(self, package: Package, model: Any, policy: str) -> None:
+        self.package, self.model, self.policy = package, model, policy
+        self.journal = Journal()
+        self.refused: dict[int, str] = {}
+        self.islands: set[int] = set()
+
+    def choose(self, float32_layers: Sequence[str], float32_output: bool) -> None:
+        """Decides by pattern, place in the graph, class and policy who stays in float32; changes nothing yet."""
+        makers = output_makers(self.package, self.model) if float32_output else []
+        kept = {id(maker) for maker in makers}
+        for node in nodes(self.model):
+            if matches(node, float32_layers):
+                kept.add(id(node.layer))
+            reason = refusal(self.package, node.layer)
+            if reason and not is_input(node.layer):
+                self.refused[id(node.layer)] = reason
+        known = [layer for layer in (self.model, *(n.layer for n in nodes(self.model))) if _REASON in layer.__dict__]
+        self.islands |= self._with_inner(kept)
+        inner = self._with_inner(set(self.refused))
+        self.refused.update(dict.fromkeys(inner - set(self.refused), "part of a layer that was refused"))
+        self.refused.update({id(layer): layer.__dict__[_REASON] for layer in known})
+        self.islands -= set(self.refused)
+
+    def convert(self) -> None:
+        """Sets policies and makes variables cast, apart from islands and refused layers."""
+        if policy_name(self.model) in CONVERTIBLE_POLICIES and id(self.model) not in self.refused:
+            self._convert_layer(self.model)
+        for node in nodes(self.model):
+            if is_input(node.layer):
+                continue
+            if id(node.layer) in self.refused:
+                self._shield(node.layer)
+            elif id(node.layer) in self.islands:
+                self.keep_float32(node.layer)
+            else:
+                self._convert_layer(node.layer)
+
+    def keep_float32(self, layer: Any) -> None:
+        """Makes a layer an island of float32."""
+        self.islands.add(id(layer))
+        self.journal.revert(layer)
+        self.journal.set_policy(layer, "float32")
+        self._shield(layer)
+
+    def refuse(self, layer: Any, reason: str) -> None:
+        """Puts a layer back into float32; the layers that it calls go on converting, and hand it float32."""
+        self.journal.revert(layer)
+        if layer is self.model or is_container(layer):
+            for child in layer._flatten_layers(recursive=False, include_self=False):
+                self.journal.cast_results(child, tf.float32)
+        self.refused[id(layer)] = reason
+        self.journal.set_attribute(layer, _REASON, reason)  # a later retrofit need not try again
+        if policy_name(layer) in CONVERTIBLE_POLICIES:
+            self.journal.set_policy(layer, "float32")
+        self._shield(layer)
+
+    def needs_trial(self) -> bool:
+        """Whether a layer of unknown behaviour is about to compute under the policy."""
+        computing = self._computing()
+        layers = [self.model, *(node.layer for node in computing)]
+        unknown = [layer for layer in layers if not is_predictable(self.package, layer)]
+        # Code that gets the results of layers in both precisions may mix them.
+        kept = self.islands | set(self.refused)
+        unknown += [node.parent for node in computing if id(node.layer) in kept and id(node.parent) not in kept]
+        symbolic = (self.package.functional, self.package.sequential)  # run no code of their own
+        return any(id(layer) not in self.refused and not isinstance(layer, symbolic) for layer in unknown)
+
+    def settle(self, spec: tuple[Sequence[Any], dict[str, Any]], modes: Sequence[bool] = (True, False)) -> None:
+        """Tries the model out and refuses one layer after the other until it computes.
+
+        Args:
+            spec: What the model is called with.
+            modes: Values of ``training`` to try.
+        """
+        for training in modes:
+            for _ in range(len(nodes(self.model)) + 1):
+                trial = try_out(self.package, self.model, spec, training)
+                if trial.culprit is None:
+                    break
+                if id(trial.culprit) in self.refused or id(trial.culprit) in self.islands:
+                    self.refuse_unpredictable(f"could not be tried out: {trial.reason}")
+                    return
+                self.refuse(trial.culprit, trial.reason)
+
+    def refuse_unpredictable(self, reason: str) -> None:
+        """Refuses every layer whose behaviour is not known; used where no trial run is possible."""
+        for node in nodes(self.model):
+            known = is_predictable(self.package, node.layer) or is_input(node.layer)
+            if not known and id(node.layer) not in self.refused and id(node.layer) not in self.islands:
+                self.refuse(node.layer, reason)
+
+    def converted_paths(self) -> tuple[str, ...]:
+        """Paths of the layers that compute in the policy now."""
+        return tuple(node.path for node in self._computing() if policy_name(node.layer) == self.policy)
+
+    def island_paths(self) -> tuple[str, ...]:
+        """Paths of the layers kept in float32 on purpose."""
+        return tuple(node.path for node in self._computing() if id(node.layer) in self.islands)
+
+    def refused_layers(self) -> tuple[RefusedLayer, ...]:
+        """The layers that could not be converted, with their reasons."""
+        found = [
+            RefusedLayer(node.path, type(node.layer).__name__, self.refused[id(node.layer)])
+            for node in nodes(self.model)
+            if id(node.layer) in self.refused
+        ]
+        if id(self.model) in self.refused:
+            found.insert(0, RefusedLayer(self.model.name, type(self.model).__name__, self.refused[id(self.model)]))
+        return tuple(found)
+
+    def _computing(self) -> list[Node]:
+        return [node for node in nodes(self.model) if not is_input(node.layer)]
+
+    def _with_inner(self, kept: set[int]) -> set[int]:
+        """The ids, and those of all layers inside."""
+        return {
+            id(node.layer)
+            for node in nodes(self.model)
+            if id(node.layer) in kept or any(id(outer) in kept for outer in node.ancestors)
+        }
+
+    def _convert_layer(self, layer: Any) -> None:
+        self.journal.set_policy(layer, self.policy)
+        self.journal.leave_arguments(layer)
+        if self.policy != "float32" and not any(base.__name__ in OWN_CASTING for base in type(layer).__mro__):
+            self.journal.cast_variables(self.package, layer)
+
+    def _shield(self, layer: Any) -> None:
+        """Makes a float32 layer get float32 in all its arguments, where Keras would not see to that."""
+        dtype: Optional[Any] = layer._compute_dtype_object
+        plain = self.package.is_own(layer) and not is_operation(layer) and layer._autocast
+        if self.policy == "float32" or plain or dtype is None or not dtype.is_floating:
+            return
+        if isinstance(layer, (self.package.functional, self.package.sequential)):
+            return  # casts its inputs to those of its own input layers
+        self.journal.cast_arguments(layer, dtype)

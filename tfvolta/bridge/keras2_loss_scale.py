@@ -1,0 +1,134 @@
+"""Loss scaling in Keras 2: installing it in a compiled model, reading it, and removing it."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from tfvolta.bridge.base import LossScaleSettings, LossScaleState, StepCounts
+from tfvolta.bridge.keras2_functions import reset_functions
+from tfvolta.bridge.keras2_package import Package
+from tfvolta.bridge.keras2_saving import remember_optimizer
+from tfvolta.bridge.keras2_step_count import start_counting, step_counts
+from tfvolta.errors import BridgeError, Problem
+
+# What a loss-scale wrapper adds to the checkpoint dependencies of the optimiser inside.
+_DEPENDENCIES = ("loss_scale", "base_optimizer")
+
+
+class LossScalePart:
+    """The part of the bridge that concerns the optimiser.
+
+    Attributes:
+        package: The Keras that it serves.
+    """
+
+    package: Package
+
+    def scale_optimizer(self, optimizer: Any, settings: LossScaleSettings) -> Any:
+        """The optimiser inside a loss-scale wrapper; one already wrapped gets the settings instead of a second wrapper.
+
+        Args:
+            optimizer: An optimiser, its name or its config, as ``compile`` takes it.
+            settings: Dynamic or fixed scale.
+        """
+        optimizer = self.package.keras.optimizers.get(optimizer)
+        if not isinstance(optimizer, self.package.scaler):
+            return _wrap(self.package, optimizer, settings)
+        return self._adjust(optimizer, settings)[0]
+
+    def install_loss_scale(self, model: Any, settings: LossScaleSettings) -> bool:
+        """Wraps a compiled model's optimiser, keeps its slots and iterations, and makes saving remember it.
+
+        A scale that has been in use is kept: ``settings.initial`` is for a run's first step only.
+
+        Returns:
+            False if the model had loss scaling with these settings already.
+
+        Raises:
+            BridgeError: The model has no optimiser.
+        """
+        if model.optimizer is None:
+            raise BridgeError("There is no optimiser to scale the loss for.", [_no_optimizer(model)])
+        with model.distribute_strategy.scope():
+            if isinstance(model.optimizer, self.package.scaler):
+                optimizer, changed = self._adjust(model.optimizer, settings)
+            else:
+                optimizer, changed = _wrap(self.package, model.optimizer, settings), True
+        counting = start_counting(self.package, optimizer, model.distribute_strategy)
+        if optimizer is not model.optimizer:
+            model.optimizer = optimizer
+        remember_optimizer(model)
+        if changed or counting:
+            reset_functions(model)
+        return changed
+
+    def remove_loss_scale(self, model: Any) -> bool:
+        """Puts the inner optimiser back, state kept; False where there was no wrapper."""
+        if not isinstance(model.optimizer, self.package.scaler):
+            return False
+        model.optimizer = _unwrap(model.optimizer)
+        remember_optimizer(model)
+        reset_functions(model)
+        return True
+
+    def loss_scale(self, optimizer: Any) -> Optional[LossScaleState]:
+        """Loss scale of an optimiser, or None where it has none."""
+        if not isinstance(optimizer, self.package.scaler):
+            return None
+        scale = float(optimizer.loss_scale.numpy())
+        if not optimizer.dynamic:
+            return LossScaleState(scale=scale, dynamic=False)
+        return LossScaleState(scale=scale, dynamic=True, good_steps=int(optimizer.dynamic_counter.numpy()))
+
+    def step_counts(self, model: Any) -> Optional[StepCounts]:
+        """Optimiser steps applied and skipped so far; reads device values, so not for every batch.
+
+        Steps of an earlier run, restored from a file, count as applied.
+        """
+        return step_counts(self.package, model)
+
+    def _adjust(self, optimizer: Any, settings: LossScaleSettings) -> tuple[Any, bool]:
+        """Gives an existing wrapper the settings; the result may be another wrapper around the same optimiser."""
+        if optimizer.dynamic != (settings.fixed is None):
+            return _wrap(self.package, _unwrap(optimizer), settings), True
+        if settings.fixed is not None:
+            changed = float(optimizer.initial_scale) != settings.fixed
+            optimizer._loss_scale = float(settings.fixed)
+            return optimizer, changed
+        state = optimizer._loss_scale
+        wanted = (float(settings.initial), int(settings.growth_steps))
+        changed = state._growth_steps != wanted[1]
+        state._growth_steps = wanted[1]
+        if int(optimizer.iterations.numpy()) == 0 and float(state.current_loss_scale.numpy()) != wanted[0]:
+            state.current_loss_scale.assign(wanted[0])
+            state._initial_loss_scale = wanted[0]
+            changed = True
+        return optimizer, changed
+
+
+def _wrap(package: Package, optimizer: Any, settings: LossScaleSettings) -> Any:
+    if settings.fixed is not None:
+        return package.scaler(optimizer, dynamic=False, initial_scale=settings.fixed)
+    return package.scaler(optimizer, initial_scale=settings.initial, dynamic_growth_steps=settings.growth_steps)
+
+
+def _unwrap(optimizer: Any) -> Any:
+    """The optimiser inside a wrapper, as it was before: free to be wrapped again, with its own checkpoint format."""
+    inner = optimizer.inner_optimizer
+    inner._is_wrapped_by_loss_scale_optimizer = False
+    inner._maybe_initialize_trackable()
+    dependencies = inner._unconditional_checkpoint_dependencies
+    for name in _DEPENDENCIES:
+        if inner._unconditional_dependency_names.pop(name, None) is not None:
+            dependencies[:] = [reference for reference in dependencies if reference.name != name]
+    return inner
+
+
+def _no_optimizer(model: Any) -> Problem:
+    return Problem(
+        where=f"{model.name}: optimizer",
+        expected="a model compiled with an optimiser",
+        received="model.optimizer is None",
+        why="a train step that uses optimisers of its own has to scale its loss itself",
+        fix="pass optimizer= to compile, or wrap the optimiser with scale_optimizer before the train step uses it",
+    )

@@ -1,0 +1,88 @@
+"""Counting applied and skipped optimiser steps of Keras 2 inside the graph, at no cost to the host.
+
+Keras 2 advances ``iterations`` on a step that it skips for an overflow, so the two cannot be told apart afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from tfvolta.bridge.base import StepCounts
+from tfvolta.bridge.keras2_package import Package
+from tfvolta.bridge.keras2_saving import warn_of_hdf5
+
+_ATTEMPTED = "tfvolta_attempted"
+_APPLIED = "tfvolta_applied"
+
+
+class CountingSteps:
+    """Mixed into a loss-scale wrapper: counts the steps that it tries and those that it applies.
+
+    The counters are in the instance's ``__dict__`` past TensorFlow's tracking, so that checkpoints stay those of plain
+    Keras. They are absent from an instance that was made from a config.
+    """
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the wrapper does, and counts the attempt."""
+        _increment(self, _ATTEMPTED)
+        return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
+
+    def _apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Called by the wrapper only for finite gradients."""
+        _increment(self, _APPLIED)
+        return super()._apply_gradients(*args, **kwargs)  # type: ignore[misc]
+
+    def get_config(self) -> dict[str, Any]:
+        """The wrapper's config with the current loss scale for the initial one: Keras 2 saves no other."""
+        warn_of_hdf5(self)
+        config: dict[str, Any] = super().get_config()  # type: ignore[misc]
+        config["initial_scale"] = float(self.loss_scale)  # type: ignore[attr-defined]
+        return config
+
+
+def _increment(optimizer: Any, name: str) -> None:
+    counter = optimizer.__dict__.get(name)
+    if counter is not None:
+        counter.assign_add(1, read_value=False)
+
+
+@functools.cache
+def counting_class(base: Any) -> Any:
+    """A subclass of a loss-scale wrapper that counts, and that is saved under the wrapper's own name and module."""
+    names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+    return type(base)(base.__name__, (CountingSteps, base), names)
+
+
+def start_counting(package: Package, optimizer: Any, strategy: Any) -> bool:
+    """Makes a loss-scale wrapper count its steps; False where it does already. The train step has to be traced anew."""
+    if not isinstance(optimizer, CountingSteps):
+        optimizer.__class__ = counting_class(optimizer.__class__)
+    if _ATTEMPTED in optimizer.__dict__:
+        return False
+    with tf.init_scope(), strategy.scope():
+        for name in (_ATTEMPTED, _APPLIED):
+            optimizer.__dict__[name] = tf.Variable(
+                0, name=name, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+            )
+    return True
+
+
+def step_counts(package: Package, model: Any) -> Optional[StepCounts]:
+    """Applied and skipped steps of a model's optimiser.
+
+    Steps before the counters were there (of an earlier run, or without loss scaling) count as applied; how many of a
+    restored run's steps were skipped is in no checkpoint.
+    """
+    optimizer = model.optimizer
+    if optimizer is None or not hasattr(optimizer, "iterations"):
+        return None
+    iterations = int(optimizer.iterations.numpy())
+    if not isinstance(optimizer, package.scaler) or not optimizer.dynamic:
+        return StepCounts(applied=iterations, skipped=0)  # nothing else skips a step
+    if _ATTEMPTED not in optimizer.__dict__:
+        return StepCounts(applied=iterations, skipped=None)
+    attempted, applied = (int(optimizer.__dict__[name].numpy()) for name in (_ATTEMPTED, _APPLIED))
+    return StepCounts(applied=iterations - (attempted - applied), skipped=attempted - applied)
