@@ -79,6 +79,8 @@ def test_reasons_why_there_is_no_xla(monkeypatch: pytest.MonkeyPatch) -> None:
     state = BRIDGE.jit(sequence)
     assert state.requested is True and not state.effective and "recurrent (LSTM)" in state.reason
     assert any("recurrent (LSTM)" in line and "cuDNN" in line for line in BRIDGE.xla_obstacles(sequence))
+    sequence.compile("sgd", "mse", jit_compile=False)
+    assert BRIDGE.jit(sequence).requested is False  # what was asked for before this compile is gone
     gpu = type("Device", (), {"device_type": "GPU"})()
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [gpu])
     assert "jit_compile=False" in BRIDGE.jit(mlp(jit_compile=False)).reason

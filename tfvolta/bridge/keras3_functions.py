@@ -39,14 +39,14 @@ def set_jit(model: Any, value: bool) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Model doesn't support `jit_compile=True`")  # jit() gives the reason
         model.jit_compile = value
-    model.__dict__["_tfvolta_jit_requested"] = value
     keras3_saving.refresh(model, jit_compile=model.jit_compile)
+    keras3_saving.ask(model, "jit_compile", value)
     reset(model)
 
 
 def jit(model: Any) -> JitState:
     """What the train step gets, and why not XLA where it gets none."""
-    requested = model.__dict__.get("_tfvolta_jit_requested", keras3_saving.argument(model, "jit_compile"))
+    requested = keras3_saving.asked(model, "jit_compile")
     effective = bool(model.jit_compile) and not model.run_eagerly
     if effective:
         return JitState(requested, True)
