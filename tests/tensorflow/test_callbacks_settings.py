@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stack import KERAS3, keras
+from tests.stack import KERAS3, keras, tf
 from tests.tensorflow.callbacks_models import KINDS, compiled, dataset, rows
 from tfvolta.bridge import bridge_for
 from tfvolta.callbacks import (
@@ -44,7 +44,7 @@ def test_mixed_precision_of_every_kind_of_model(kind: str) -> None:
     monitor = LossScaleMonitor()
     history = model.fit(dataset(), epochs=3, verbose=0, callbacks=[MixedPrecision(initial_scale=64.0), monitor])
     assert half_products(model) > 0
-    assert {np.dtype(weight.dtype).name for weight in model.weights} == {"float32"}
+    assert {tf.as_dtype(weight.dtype).name for weight in model.weights} == {"float32"}
     if kind != "own_step":  # Keras 3 reports its own tracker instead of the step's loss
         assert history.history["loss"][-1] < history.history["loss"][0]
     assert monitor.summary()["scale"] == 64.0
@@ -133,7 +133,7 @@ def test_overflow_steps_are_counted_alike_on_every_keras() -> None:
     before = [np.array(weight) for weight in model.get_weights()]
     monitor = LossScaleMonitor(every_batches=2)
     x[:, 0] = np.inf
-    callbacks = [MixedPrecision(initial_scale=8.0), monitor]
+    callbacks = [MixedPrecision(initial_scale=64.0), monitor]
     model.fit(x, y, batch_size=4, verbose=0, callbacks=callbacks)
     summary = monitor.summary()
     assert {key: summary[key] for key in ("attempted", "applied", "skipped")} == {
@@ -141,7 +141,7 @@ def test_overflow_steps_are_counted_alike_on_every_keras() -> None:
         "applied": 0,
         "skipped": 4,
     }
-    assert summary["scale"] == 0.5
+    assert summary["scale"] == 4.0
     assert [record["attempted"] for record in summary["records"]] == [2, 4, 4]
     for weight, former in zip(model.get_weights(), before):
         np.testing.assert_array_equal(weight, former)
@@ -195,6 +195,32 @@ def test_a_full_plan(tmp_path: pathlib.Path) -> None:
     assert {outcomes["jit"], outcomes["retrofit"], outcomes["loss_scale"]} == {Status.APPLIED}, outcomes
     text = next(tmp_path.rglob("*.json")).read_text()
     assert '"throughput"' in text and '"loss_scale"' in text and '"memory"' in text
+
+
+def test_fits_in_a_row_trace_and_compile_once(tmp_path: pathlib.Path) -> None:
+    """Settings that are in force already leave the train function alone."""
+    callbacks = session_callbacks(full_plan(tmp_path))
+    model = compiled()
+    model.fit(dataset(), verbose=0, callbacks=list(callbacks))
+    function, traces = model.train_function, bridge_for(model).trace_count(model)
+    for given in (callbacks, [], callbacks):
+        model.fit(dataset(), verbose=0, callbacks=list(given))
+    assert model.train_function is function
+    assert bridge_for(model).trace_count(model) == traces
+
+
+def test_xla_is_set_again_after_someone_changed_it() -> None:
+    """The attribute alone says nothing about the function that Keras 3 made before."""
+    model = compiled()
+    callback = XlaJit()
+    model.fit(dataset(), verbose=0, callbacks=[callback])
+    model.jit_compile = False
+    model.train_function = None
+    model.fit(dataset(), verbose=0)
+    model.jit_compile = True
+    assert not bridge_for(model).train_graph(model) or not bridge_for(model).train_graph(model).must_compile
+    model.fit(dataset(), verbose=0, callbacks=[callback])
+    assert bridge_for(model).train_graph(model).must_compile
 
 
 def test_monitors_that_are_off_are_not_made(tmp_path: pathlib.Path) -> None:

@@ -35,13 +35,29 @@ def reset(model: Any) -> None:
 
 
 def set_jit(model: Any, value: bool) -> None:
-    """Sets ``jit_compile``; the train function is made anew because Keras 3 reads the attribute only then."""
+    """Sets ``jit_compile``; the train function is made anew because Keras 3 reads the attribute only then.
+
+    Where all of it is so already, the function stays: making it anew would trace and compile it again in every fit.
+    """
+    if _jit_is(model, value):
+        return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Model doesn't support `jit_compile=True`")  # jit() gives the reason
         model.jit_compile = value
     keras3_saving.refresh(model, jit_compile=model.jit_compile)
     keras3_saving.ask(model, "jit_compile", value)
     reset(model)
+
+
+def _jit_is(model: Any, value: bool) -> bool:
+    """Whether the attribute, what was asked for and the train function that exists agree on a value."""
+    functions = graphs.tf_functions(getattr(model, "train_function", None))
+    return (
+        bool(functions)
+        and any(function._jit_compile for function in functions) is value
+        and model.jit_compile is value
+        and keras3_saving.asked(model, "jit_compile") is value
+    )
 
 
 def jit(model: Any) -> JitState:
