@@ -63,12 +63,16 @@ def _wait(process: subprocess.Popen[bytes], beat: Callable[[], None], deadline: 
 
 
 class Commands:
-    """Commands that run now; ``stop_all`` ends them when the user presses Ctrl-C."""
+    """Commands that run now; ``stop_all`` ends them when the user presses Ctrl-C.
+
+    Attributes:
+        stopped: Whether that has happened; then no other command is started.
+    """
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
-        self._stopped = False
+        self.stopped = False
 
     def run(
         self,
@@ -110,7 +114,7 @@ class Commands:
         self, command: Sequence[str], output: IO[bytes], environment: Optional[Mapping[str, str]]
     ) -> Optional[subprocess.Popen[bytes]]:
         with self._lock:
-            if self._stopped:
+            if self.stopped:
                 return None
             process = subprocess.Popen(
                 list(command),
@@ -126,7 +130,7 @@ class Commands:
     def stop_all(self) -> None:
         """Ends every running command with its children; later ones are not started."""
         with self._lock:
-            self._stopped = True
+            self.stopped = True
             running = list(self._running)
         for process in running:
             _stop(process)

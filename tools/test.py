@@ -115,7 +115,8 @@ def run_stage(stage: Stage, commands: progress.Commands) -> Result:
     if code and not tally.failed:
         tally = tally._replace(failed=1)  # it crashed, ran out of time or found no test: that is no success
     result = Result(stage, tally, seconds, code)
-    say_result(result, log)
+    if not commands.stopped:
+        say_result(result, log)
     return result
 
 
