@@ -38,7 +38,7 @@ class Environment(NamedTuple):
 
 
 ENVIRONMENTS = {
-    "keras3": Environment("keras3,tf_keras,monitor,dev", "keras3.txt", 4.0),
+    "keras3": Environment("keras3,tf-keras,monitor,dev", "keras3.txt", 4.0),
     "keras2": Environment("keras2,monitor,dev", "keras2.txt", 4.0),
     "pure": Environment("monitor,test,lint", "keras3.txt", 0.5),  # no TensorFlow in it
 }
@@ -125,6 +125,15 @@ def _run(name: str, step: str, command: list[str], commands: progress.Commands) 
         )
 
 
+def _check_extras(name: str) -> None:
+    """Refuses an environment without what an extra brings: pip only warns about an extra that it does not know."""
+    log = (LOGS / f"{name}-pip.log").read_text(encoding="utf-8", errors="replace")
+    missing = [line for line in log.splitlines() if "does not provide the extra" in line]
+    if missing:
+        fix = "  fix: correct the extras in tools/environment.py or pyproject.toml"
+        raise SetupError("\n".join([f"The environment {name} is incomplete.", *missing, fix]))
+
+
 def _install(name: str, commands: progress.Commands) -> None:
     """Makes the environment when it is missing or broken, and installs into it."""
     environment = ENVIRONMENTS[name]
@@ -140,6 +149,7 @@ def _install(name: str, commands: progress.Commands) -> None:
     pins = ["-c", str(ROOT / "constraints" / environment.constraints)]
     target = f"{ROOT}[{environment.extras}]"
     _run(name, "pip", [*pip, *pins, "-e", target], commands)
+    _check_extras(name)
     (folder / "tfvolta-stamp").write_text(key_of(name))
 
 
