@@ -174,8 +174,7 @@ class Session:
         steps = [
             step
             for step in self.plan.steps
-            if step.knob.phase >= Phase.STRATEGY
-            and step.knob.name in self.endings
+            if step.knob.name in self.endings
             and self.endings[step.knob.name].outcome.status not in (Status.LATE, Status.NOT_APPLICABLE)
         ]
         for step in steps:
