@@ -177,7 +177,10 @@ def _loss_scale(request: Request) -> Iterator[Problem]:
     given = [key for key in request.config.provenance if key.startswith("mixed_precision.loss_scale.")]
     given = [key for key in given if request.get(key) is not None]
     policy = request.get("mixed_precision.policy")
-    if given and policy != "mixed_float16":
+    # A config that changes the policy of another one inherits its loss scale without having asked for it.
+    origin = request.config.provenance.get("mixed_precision.policy")
+    inherited = origin is not None and bool(origin.overridden)
+    if given and policy != "mixed_float16" and not inherited:
         yield Problem(
             where=request.where(given[0]),
             expected="policy mixed_float16 with loss_scale",

@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence
 from tfvolta.callbacks.carrier import Carrier
 from tfvolta.callbacks.single import session_of
 
-_DEFAULTS = {"initial": 32768.0, "growth_steps": 2000}
+_DEFAULTS: dict[str, Any] = {"initial": 32768.0, "growth_steps": 2000, "fixed": None}
 
 
 class MixedPrecision(Carrier):
@@ -40,10 +40,10 @@ class MixedPrecision(Carrier):
         fixed_scale: Optional[float] = None,
         strict: bool = True,
     ):
-        dynamic = {"initial": initial_scale, "growth_steps": growth_steps}
-        loss_scale: dict[str, Any] = dict(dynamic)
-        if fixed_scale is not None:
-            # A fixed scale excludes the others: the defaults give way to it, anything else is refused by the plan.
-            loss_scale = {"fixed": fixed_scale, **{k: v for k, v in dynamic.items() if v != _DEFAULTS[k]}}
-        section = {"policy": policy, "float32_layers": list(float32_layers), "loss_scale": loss_scale}
+        # Defaults are left unsaid: a fixed scale excludes the other two, and bfloat16 has no loss scale at all.
+        given = {"initial": initial_scale, "growth_steps": growth_steps, "fixed": fixed_scale}
+        loss_scale = {key: value for key, value in given.items() if value != _DEFAULTS[key]}
+        section: dict[str, Any] = {"policy": policy, "float32_layers": list(float32_layers)}
+        if loss_scale:
+            section["loss_scale"] = loss_scale
         super().__init__(session_of(strict, mixed_precision=section))

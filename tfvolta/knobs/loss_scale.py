@@ -30,14 +30,21 @@ class LossScale(Knob):
 
     def value(self, config: Any) -> Optional[Any]:
         settings = config.mixed_precision
-        # bfloat16 and float32 have the same exponents: only float16 gradients underflow.
-        if settings is None or settings.policy != "mixed_float16":
+        if settings is None or (settings.policy != "mixed_float16" and not self._given(config)):
             return None
         scale = settings.loss_scale
         return {"initial": scale.initial, "growth_steps": scale.growth_steps, "fixed": scale.fixed}
 
+    def _given(self, config: Any) -> bool:
+        """Whether the config says anything about the scale, its defaults apart."""
+        return any(key in config.provenance for key in self.keys)
+
     def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
-        del facts, config
+        del facts
+        policy = config.mixed_precision.policy
+        if policy != "mixed_float16":
+            # bfloat16 and float32 have the same exponents: only float16 gradients underflow.
+            return Forecast(Status.NOT_APPLICABLE, f"Gradients under {policy} do not underflow, so no loss is scaled.")
         if value["fixed"] is not None:
             return Forecast(
                 Status.APPLIED,
