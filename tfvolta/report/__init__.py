@@ -1,0 +1,1 @@
+"""Reports for a person: one run, two runs compared, a plan. Needs no TensorFlow."""
