@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Iterable
 
+from absl import logging
+
 from tfvolta.errors import LateError, LateWarning, NoEffectError, NoEffectWarning, TfvoltaError
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Phase
@@ -29,7 +31,11 @@ class Ledger:
 
     def end(self, step: Step, outcome: Outcome, seen_in: Phase) -> None:
         """Enters how a step ended; a later ending replaces an earlier one."""
+        former = self.endings.get(step.knob.name)
         self.endings[step.knob.name] = Ending(step, outcome, seen_in)
+        if former is None or former.outcome.status is not outcome.status:
+            log = logging.warning if outcome.status in (Status.LATE, Status.NO_EFFECT) else logging.info
+            log("tfvolta: %s %s: %s", step.knob.name, outcome.status.value, outcome.message)
         self.recorder.ended(step.knob.name, outcome, seen_in, step)
 
     def settle(self, names: Iterable[str]) -> None:
