@@ -77,7 +77,7 @@ def _determinism_with_jit(request: Request) -> Iterator[Problem]:
             expected="xla.jit off, or auto, with debug.deterministic",
             received="xla.jit: model with debug.deterministic: true",
             why="Keras 3 does not compile a model with XLA while operations must be deterministic: its own "
-            "jit_compile='auto' resolves to False then, and TensorFlow's determinism switch does not reach XLA's kernels",
+            "jit_compile='auto' resolves to False then, and TensorFlow's switch does not reach XLA's kernels",
             fix="set xla.jit: 'off', or remove debug.deterministic",
         )
 
@@ -108,14 +108,16 @@ def _tf32(request: Request) -> Iterator[Problem]:
 
 
 def _bfloat16(request: Request) -> Iterator[Problem]:
-    if request.get("mixed_precision.policy") != "mixed_bfloat16" or request.get("mixed_precision.allow_bfloat16_emulation"):
+    if request.get("mixed_precision.policy") != "mixed_bfloat16" or request.get(
+        "mixed_precision.allow_bfloat16_emulation"
+    ):
         return
     for gpu in _distinct(gpu for gpu in request.gpus if not gpu.has_bfloat16):
         yield Problem(
             where=request.where("mixed_precision.policy"),
             expected="a GPU of compute capability 8.0 or later, or mixed_float16",
             received=f"mixed_bfloat16 on {gpu.name}, compute capability {_capability(gpu)}",
-            why="the Tensor Cores of this GPU take float16 only; TensorFlow computes bfloat16 convolutions in float32 there",
+            why="its Tensor Cores take float16 only; TensorFlow computes bfloat16 convolutions in float32 there",
             fix="set mixed_precision.policy: mixed_float16 (loss scaling comes with it), "
             "or allow_bfloat16_emulation: true to run it all the same",
         )

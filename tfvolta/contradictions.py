@@ -107,7 +107,9 @@ def _flag_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[
         _, conflicts = merge_flags(user["XLA_FLAGS"], flags)
         for conflict in conflicts:
             yield _problem(request, "xla.flags", "XLA_FLAGS", " ".join(flags), str(conflict))
-    auto_jit = "--tf_xla_auto_jit=" in user.get("TF_XLA_FLAGS", "") and "--tf_xla_auto_jit=0" not in user["TF_XLA_FLAGS"]
+    auto_jit = (
+        "--tf_xla_auto_jit=" in user.get("TF_XLA_FLAGS", "") and "--tf_xla_auto_jit=0" not in user["TF_XLA_FLAGS"]
+    )
     if auto_jit and request.get("xla.jit") in ("off", "model"):
         yield _problem(request, "xla.jit", "TF_XLA_FLAGS", "without --tf_xla_auto_jit", user["TF_XLA_FLAGS"])
 
@@ -120,4 +122,6 @@ def _visible_contradictions(request: Request, user: Mapping[str, str]) -> Iterat
     wanted = len(request.facts.gpus) if visible == "all" else len(visible)
     in_range = visible == "all" or all(index < len(names) for index in visible)
     if len(names) < wanted or not in_range:
-        yield _problem(request, "devices.visible", "CUDA_VISIBLE_DEVICES", "a mask that leaves these GPUs visible", masked)
+        yield _problem(
+            request, "devices.visible", "CUDA_VISIBLE_DEVICES", "a mask that leaves these GPUs visible", masked
+        )

@@ -1,6 +1,6 @@
 """Prints the ratio of each variant to the hand-written one, from the committed results.
 
-    python benchmarks/resnet50/summarise.py benchmarks/resnet50/results/2026-11-30_h200.json
+python benchmarks/resnet50/summarise.py benchmarks/resnet50/results/2026-11-30_h200.json
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class EpochClock(keras.callbacks.Callback):
         self.seconds.append(time.perf_counter() - self._began)
 
 
-def report(name: str, arguments: argparse.Namespace, clock: EpochClock, history: object) -> None:
+def report(name: str, arguments: argparse.Namespace, clock: EpochClock, history: keras.callbacks.History) -> None:
     """Prints one JSON line: images a second of the better measured epoch, the first one being warm-up."""
     images = arguments.batch_size * arguments.steps
     rates = [images / seconds for seconds in clock.seconds]
@@ -61,7 +61,7 @@ def report(name: str, arguments: argparse.Namespace, clock: EpochClock, history:
                 "images_per_second_by_epoch": rates,
                 "first_epoch_seconds": clock.seconds[0],
                 "peak_gib": memory,
-                "loss": getattr(history, "history")["loss"],
+                "loss": history.history["loss"],
                 "tensorflow": tf.__version__,
                 "keras": keras.__version__,
             }

@@ -33,7 +33,11 @@ CASES = [
     ({"devices": {"allocator": "cuda_malloc_async"}}, {"TF_GPU_ALLOCATOR": "bfc"}, "TF_GPU_ALLOCATOR"),
     ({"devices": {"gpu_thread_mode": "gpu_private"}}, {"TF_GPU_THREAD_MODE": "global"}, "TF_GPU_THREAD_MODE"),
     ({"devices": {"inter_op_threads": 2}}, {"TF_NUM_INTEROP_THREADS": "8"}, "TF_NUM_INTEROP_THREADS"),
-    ({"cudnn": {"workspace_limit_mb": 512}}, {"TF_CUDNN_WORKSPACE_LIMIT_IN_MB": "64"}, "TF_CUDNN_WORKSPACE_LIMIT_IN_MB"),
+    (
+        {"cudnn": {"workspace_limit_mb": 512}},
+        {"TF_CUDNN_WORKSPACE_LIMIT_IN_MB": "64"},
+        "TF_CUDNN_WORKSPACE_LIMIT_IN_MB",
+    ),
     ({"cudnn": {"autotune": True}}, {"TF_CUDNN_USE_AUTOTUNE": "0"}, "TF_CUDNN_USE_AUTOTUNE"),
     ({"nccl": {"algorithm": "Tree"}}, {"NCCL_ALGO": "Ring"}, "NCCL_ALGO"),
     ({"debug": {"launch_blocking": False}}, {"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING"),

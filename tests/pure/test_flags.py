@@ -33,7 +33,7 @@ def test_without_flags_the_embedded_default() -> None:
 
 
 def test_bad_file_and_unparsed_flags(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nowhere.yaml"):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         tfvolta.flags.config(_parsed(f"--tfvolta_config={tmp_path}/nowhere.yaml"))
     values = flags.FlagValues()
     with pytest.raises(ConfigError, match="flags not defined"):

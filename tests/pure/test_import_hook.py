@@ -27,7 +27,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("statement", ["import {0}", "import {0}.part", "from {0} import part", "from {0}.part import SEEN"])
+@pytest.mark.parametrize(
+    "statement", ["import {0}", "import {0}.part", "from {0} import part", "from {0}.part import SEEN"]
+)
 def test_tells_once_after_the_body(package: str, statement: str) -> None:
     told: list[tuple[str, bool]] = []
     hook = AfterImport({package: lambda module: told.append((module.__name__, module.BODY_RAN))})

@@ -23,7 +23,9 @@ SECTIONS: dict[str, Any] = {
 }
 
 
-def _session(tmp_path: Path, environ: dict[str, str], strict: bool = True, record: bool = True, **sections: Any) -> Session:
+def _session(
+    tmp_path: Path, environ: dict[str, str], strict: bool = True, record: bool = True, **sections: Any
+) -> Session:
     config = load_config(run={"directory": str(tmp_path / "runs"), "strict": strict}, **(sections or SECTIONS))
     return Session(config, machine("v100_16gb"), origin=Origin(record=record), environ=environ)
 

@@ -12,7 +12,8 @@ REPORT = """
 import sys
 from tfvolta.bridge import runtime
 def report(label):
-    print(label, runtime.tensorflow_imported(), runtime.devices_listed(), runtime.context_initialized(), runtime.xla_compiled())
+    seen = runtime.tensorflow_imported, runtime.devices_listed, runtime.context_initialized, runtime.xla_compiled
+    print(label, *(look() for look in seen))
 """
 
 

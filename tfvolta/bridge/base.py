@@ -63,7 +63,8 @@ class GraphSummary:
     """What the traced train functions contain, nested functions included.
 
     Attributes:
-        operations: ``{"MatMul[float16]": 9, ...}``: operation type and its T attribute; ``Softmax`` alone where it has none.
+        operations: ``{"MatMul[float16]": 9, ...}``: operation type and its T attribute, ``Softmax`` alone where it has
+            none.
         functions: Number of concrete functions looked at.
         must_compile: Whether a function carries ``_XlaMustCompile``.
         collectives: Collective operations by type, such as ``{"CollectiveReduceV2": 4}``.
@@ -87,7 +88,7 @@ class GraphSummary:
 
 @dataclasses.dataclass(frozen=True)
 class JitState:
-    """What was asked of a model's ``jit_compile`` and what the train step will get, with the reason where they differ."""
+    """What was asked of a model's ``jit_compile``, what the train step will get, and why where they differ."""
 
     requested: Any
     effective: bool
@@ -132,7 +133,10 @@ class Hooks:
 
 
 class Bridge(Protocol):
-    """What every Keras module of the bridge offers. ``model`` is any Keras model: functional, Sequential, subclassed, nested."""
+    """What every Keras module of the bridge offers.
+
+    ``model`` is any Keras model: functional, Sequential, subclassed or nested.
+    """
 
     stack: str
     keras: Any
@@ -166,10 +170,14 @@ class Bridge(Protocol):
         """Restores every layer's former policy and variables' casting."""
 
     def scale_optimizer(self, optimizer: Any, settings: LossScaleSettings) -> Any:
-        """The optimiser inside a loss-scale wrapper; one already wrapped gets the settings instead of a second wrapper."""
+        """The optimiser in a loss-scale wrapper; one that has a wrapper gets the settings, not a second wrapper."""
 
     def install_loss_scale(self, model: Any, settings: LossScaleSettings) -> bool:
-        """Wraps a compiled model's optimiser, keeps its slots and iterations, and makes saving remember it; False if it was already so."""
+        """Wraps a compiled model's optimiser and makes saving remember it; slots and iterations are kept.
+
+        Returns:
+            False where it was so already.
+        """
 
     def remove_loss_scale(self, model: Any) -> bool:
         """Puts the inner optimiser back, state kept; False where there was no wrapper."""

@@ -8,7 +8,9 @@ from typing import Any
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds ``--config``, ``--set``, ``--directory`` and ``--no-strict``."""
-    parser.add_argument("--config", metavar="FILE", help="YAML config, or tfvolta:NAME; the embedded default if left out")
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML config, or tfvolta:NAME; the embedded default if left out"
+    )
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override, such as xla.jit=off; may be repeated"
     )

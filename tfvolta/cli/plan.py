@@ -1,4 +1,4 @@
-"""``tfvolta plan``: what a config will do on this machine or a recorded one, without TensorFlow and without doing it."""
+"""``tfvolta plan``: what a config will do on this machine or a recorded one, without doing it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _report(session: Any, arguments: argparse.Namespace) -> None:
 
         from tfvolta.report.terminal import print_report
 
-        print_report(evidence, console=Console(stderr=True))
+        print_report(evidence, path=session.recorder.path, console=Console(stderr=True))
     if arguments.json:
         outcomes = {name: outcome.status.value for name, outcome in evidence.outcomes.items()}
         summary = {"run": session.recorder.path, "status": evidence.status, "outcomes": outcomes}

@@ -18,7 +18,8 @@ def _machine(plan: Plan) -> str:
     facts = plan.facts
     names: dict[str, int] = {}
     for gpu in facts.gpus:
-        label = f"{gpu.name} ({gpu.memory_mb / 1024:.0f} GiB, compute capability {'.'.join(map(str, gpu.compute_capability))})"
+        capability = ".".join(map(str, gpu.compute_capability))
+        label = f"{gpu.name} ({gpu.memory_mb / 1024:.0f} GiB, compute capability {capability})"
         names[label] = names.get(label, 0) + 1
     gpus = ", ".join(f"{count}x {name}" for name, count in names.items()) or "no GPU"
     version = f"TensorFlow {facts.tensorflow.version}" if facts.tensorflow else "TensorFlow not installed"

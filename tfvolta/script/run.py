@@ -29,7 +29,11 @@ class ScriptRun:
         self.fits = 0
         self._undo_intercepts: list[Any] = []
         self._hook = AfterImport(
-            {"tensorflow": self._tensorflow_imported, "keras": self._keras_imported, "tf_keras": self._tf_keras_imported}
+            {
+                "tensorflow": self._tensorflow_imported,
+                "keras": self._keras_imported,
+                "tf_keras": self._tf_keras_imported,
+            }
         )
 
     def run(self, path: str, arguments: Sequence[str]) -> None:

@@ -24,7 +24,14 @@ def check_script(path: str) -> None:
     if received:
         raise ConfigError(
             "The script cannot be run.",
-            [Problem(where=path, expected="a Python script", received=received, fix="give the path of the training script")],
+            [
+                Problem(
+                    where=path,
+                    expected="a Python script",
+                    received=received,
+                    fix="give the path of the training script",
+                )
+            ],
         )
 
 

@@ -9,8 +9,9 @@ from tfvolta.config.schema import Config
 from tfvolta.errors import ContradictionWarning, TfvoltaError
 from tfvolta.facts.schema import Facts
 from tfvolta.outcome import Outcome, Status
-from tfvolta.phase import Closure, Phase
+from tfvolta.phase import Phase
 from tfvolta.plan import Plan, Step, make_plan
+from tfvolta.session.application import apply_step
 from tfvolta.session.context import LiveContext
 from tfvolta.session.ending import Ending, Origin
 from tfvolta.session.ledger import Ledger
@@ -100,7 +101,7 @@ class Session:
             if step.knob.phase <= phase and step.knob.phase not in MODEL_PHASES and step.knob.name not in self.endings
         ]
         for step in steps:
-            self._apply(step, phase)
+            self.ledger.end(step, apply_step(step, self.context), phase)
         self.reached = phase if self.reached is None else max(self.reached, phase)
         self.ledger.settle(step.knob.name for step in steps)
 
@@ -126,7 +127,7 @@ class Session:
             for step in steps:
                 if in_fit and step.knob.phase is Phase.COMPILE and self._already(step):
                     continue
-                self._apply(step, Phase.FIT if in_fit else Phase.COMPILE)
+                self.ledger.end(step, apply_step(step, self.context), Phase.FIT if in_fit else Phase.COMPILE)
             if in_fit:
                 self._end_unreached()
             self.ledger.settle(self.endings if in_fit else [step.knob.name for step in steps])
@@ -180,28 +181,6 @@ class Session:
         for step in steps:
             self.ledger.end(step, step.knob.verify(step.value, self.context), Phase.RUNNING)
         self.ledger.settle(step.knob.name for step in steps)
-
-    # -- outcomes
-
-    def _apply(self, step: Step, seen_in: Phase) -> None:
-        knob, context = step.knob, self.context
-        if step.forecast.status is Status.NOT_APPLICABLE:
-            self.ledger.end(step, Outcome(Status.NOT_APPLICABLE, step.forecast.message), seen_in)
-            return
-        closure = context.closed(knob.closes_at)
-        if closure is not None:
-            self.ledger.end(step, self._late(step, closure), seen_in)
-            return
-        knob.apply(step.value, context)
-        self.ledger.end(step, knob.verify(step.value, context), seen_in)
-
-    def _late(self, step: Step, closure: Closure) -> Outcome:
-        """LATE, unless what is asked for is in force already."""
-        present = step.knob.verify(step.value, self.context)
-        if present.status is Status.APPLIED:
-            return present
-        move_to = closure.move_to or step.knob.move_to
-        return Outcome(Status.LATE, f"too late: {closure}. {move_to}", {"closed_by": closure.moment.name})
 
     # -- measurements and the end
 
