@@ -172,9 +172,3 @@ class Arrange(keras.callbacks.Callback):  # type: ignore[misc,name-defined]
         """The second epoch's start, when everything was traced."""
         if self._hook == "on_epoch_begin" and epoch == 1:
             self._action(self.model)
-
-
-def logical_cpus() -> list[str]:
-    """Two logical CPU devices; made here if the context has not started, which it has in most test orders."""
-    names = [device.name for device in tf.config.list_logical_devices("CPU")]
-    return names if len(names) > 1 else [names[0]]

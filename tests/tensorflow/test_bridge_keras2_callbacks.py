@@ -20,7 +20,9 @@ from tfvolta.bridge.keras2_logs import LazyLogs
 L = keras.layers
 BRIDGE = models.bridge()
 HOOKS = [
-    f"on_{mode}_{moment}" for mode in ("train", "test", "predict") for moment in ("begin", "end", "batch_begin", "batch_end")
+    f"on_{mode}_{moment}"
+    for mode in ("train", "test", "predict")
+    for moment in ("begin", "end", "batch_begin", "batch_end")
 ]
 HOOKS += ["on_epoch_begin", "on_epoch_end", "on_batch_begin", "on_batch_end", "set_model", "set_params"]
 

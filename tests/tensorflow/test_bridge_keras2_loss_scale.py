@@ -13,7 +13,7 @@ if KERAS3:
     pytest.skip("for the two Keras 2 stacks", allow_module_level=True)
 
 from tests.tensorflow import bridge_keras2_models as models
-from tfvolta.bridge.base import LossScaleSettings, StepCounts
+from tfvolta.bridge.base import LossScaleSettings, LossScaleState, StepCounts
 from tfvolta.errors import BridgeError
 
 L = keras.layers
@@ -148,8 +148,8 @@ def test_applied_and_skipped_steps_are_exact(kind: str, steps: int) -> None:
     assert all(np.isfinite(weights).all() for weights in model.get_weights())
 
 
-def test_counts_on_two_replicas_and_under_xla() -> None:
-    with tf.distribute.MirroredStrategy(models.logical_cpus()).scope():
+def test_counts_under_a_strategy_and_under_xla() -> None:
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = models.compiled(tiny)
     BRIDGE.install_loss_scale(model, SETTINGS)
     x, y = poisoned(3)
@@ -180,6 +180,25 @@ def test_counts_of_what_does_not_skip_and_of_what_is_not_counted() -> None:
     models.train(model, epochs=1)
     assert BRIDGE.step_counts(model) == StepCounts(applied=4, skipped=0)
     assert BRIDGE.step_counts(models.functional()) is None
+
+
+@pytest.mark.parametrize("kind", optimizers())
+def test_a_fixed_scale_stays_skips_overflows_and_is_saved_as_keras_own(kind: str, tmp_path: Any) -> None:
+    model = models.compiled(tiny, optimizers()[kind]())
+    assert BRIDGE.install_loss_scale(model, LossScaleSettings(fixed=0.5))
+    x, y = poisoned(3)
+    model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    assert BRIDGE.step_counts(model) == StepCounts(applied=5, skipped=3)
+    assert BRIDGE.loss_scale(model.optimizer) == LossScaleState(scale=0.5, dynamic=False)
+    config = model.optimizer.get_config()
+    assert (config["dynamic"], config["initial_scale"], config["dynamic_growth_steps"]) == (False, 0.5, None)
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "c"))
+    assert not [name for name, _ in tf.train.list_variables(path) if "scale" in name]
+    assert not BRIDGE.install_loss_scale(model, LossScaleSettings(fixed=0.5))
+    assert BRIDGE.install_loss_scale(model, LossScaleSettings(fixed=4.0))
+    model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    assert BRIDGE.step_counts(model) == StepCounts(applied=10, skipped=6)
+    assert float(model.optimizer.loss_scale) == 4.0
 
 
 def test_restored_iterations_are_not_taken_for_skipped_steps(tmp_path: Any) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tfvolta.bridge.keras2_callbacks import CallbackPart
+from tfvolta.bridge.keras2_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras2_functions import FunctionPart
+from tfvolta.bridge.keras2_half_outputs import HalfOutputPart
 from tfvolta.bridge.keras2_intercept import InterceptionPart
 from tfvolta.bridge.keras2_loss_scale import LossScalePart
 from tfvolta.bridge.keras2_package import load_package
 from tfvolta.bridge.keras2_precision import PrecisionPart
 
 
-class Keras2Bridge(PrecisionPart, LossScalePart, FunctionPart, CallbackPart, InterceptionPart):
+class Keras2Bridge(
+    PrecisionPart, LossScalePart, FunctionPart, CallbackPart, InterceptionPart, CustomLoopPart, HalfOutputPart
+):
     """``tfvolta.bridge.base.Bridge`` for Keras 2; each part is in a file of its own.
 
     Attributes:

@@ -7,6 +7,7 @@ reference to it is replaced by an ``AutoCastVariable``, which reads in the layer
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Mapping  # typing's does not know TensorFlow's tracking wrapper of a dict
 from typing import Any, Callable
 
@@ -69,6 +70,16 @@ class Journal:
 
         self._note(layer, restore)
 
+    def set_spec(self, layer: Any) -> None:
+        """Gives the signature under which a SavedModel traces a layer the dtype to which the layer casts its inputs."""
+        spec, dtype = layer._saved_model_arg_spec, layer._compute_dtype_object
+        if spec is None or not layer._autocast or dtype is None or not dtype.is_floating:
+            return
+        inputs = tf.nest.map_structure(lambda item: _spec_in(item, dtype), spec[0][0])
+        if tf.nest.flatten(inputs) != tf.nest.flatten(spec[0][0]):
+            self.set_attribute(layer, "_saved_model_inputs_spec", inputs)
+            self.set_attribute(layer, "_saved_model_arg_spec", ([inputs, *spec[0][1:]], spec[1]))
+
     def cast_variables(self, package: Package, layer: Any) -> None:
         """Makes the layer read each of its floating variables in its compute dtype."""
         holders = [layer, *(m for m in layer._flatten_modules(recursive=False, include_self=False) if not _is_layer(m))]
@@ -85,9 +96,15 @@ class Journal:
         """Makes ``call`` hand out every floating tensor in a dtype."""
         self._set_cast(layer, "results", dtype)
 
+    def save_as_float32(self, layer: Any) -> None:
+        """Makes the layer's config name float32, whatever it computes in."""
+        if "get_config" not in layer.__dict__:
+            inner = layer.get_config
+            self.set_attribute(layer, "get_config", lambda: {**inner(), "dtype": "float32"})
+
     def leave_arguments(self, layer: Any) -> None:
         """Takes an earlier ``cast_arguments`` back, of whatever retrofit."""
-        if "arguments" in layer.__dict__.get(_CASTS, {}):
+        if casts_arguments(layer):
             self._set_cast(layer, "arguments", None)
 
     def revert(self, layer: Any) -> None:
@@ -110,10 +127,12 @@ class Journal:
         if casts.get(purpose) == dtype:
             return
         self.set_attribute(layer, _CASTS, {**casts, purpose: dtype})
-        if getattr(layer.__dict__.get("call"), "__name__", "") != _casting_call.__name__:
-            call = _casting_call(layer, layer.call)
-            call.__name__ = _casting_call.__name__
-            self.set_attribute(layer, "call", call)
+        if getattr(layer.__dict__.get("call"), "__name__", "") != "casting_call":
+            self.set_call(layer, _casting_call(layer.call))
+
+    def set_call(self, layer: Any, call: Callable[..., Any]) -> None:
+        """Sets a method in front of a layer's ``call``; bound, as Keras leaves ``self`` out of a method's signature."""
+        self.set_attribute(layer, "call", types.MethodType(call, layer))
 
     def _note(self, layer: Any, restore: Callable[[], None]) -> None:
         self._entries.append((id(layer), restore))
@@ -151,14 +170,19 @@ class Journal:
         self._note(layer, lambda: exchange(after, before))
 
 
-def _casting_call(layer: Any, inner: Any) -> Any:
+def casts_arguments(layer: Any) -> bool:
+    """Whether ``cast_arguments`` is in force for a layer."""
+    return layer.__dict__.get(_CASTS, {}).get("arguments") is not None
+
+
+def _casting_call(inner: Any) -> Any:
     """A layer's ``call`` with the casts that are written down in the layer when it runs."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:  # AutoGraph converts this, and with it the layer's own code
-        args, kwargs = _cast(layer, "arguments", (args, kwargs))
-        return _cast(layer, "results", inner(*args, **kwargs))
+    def casting_call(self: Any, *args: Any, **kwargs: Any) -> Any:  # AutoGraph converts this, and ``inner`` with it
+        args, kwargs = _cast(self, "arguments", (args, kwargs))
+        return _cast(self, "results", inner(*args, **kwargs))
 
-    return call
+    return casting_call
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -180,6 +204,13 @@ def cast_floating(structure: Any, dtype: Any) -> Any:
 
 def _is_layer(module: Any) -> bool:
     return hasattr(module, "_set_dtype_policy")
+
+
+def _spec_in(item: Any, dtype: Any) -> Any:
+    """A tensor's spec in another dtype, where it is a floating one."""
+    if isinstance(item, tf.TensorSpec) and item.dtype.is_floating:
+        return tf.TensorSpec(item.shape, dtype, item.name)
+    return item
 
 
 def _storage(container: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence
 import tensorflow as tf
 
 from tfvolta.bridge.base import RefusedLayer
-from tfvolta.bridge.keras2_autocast import Journal
+from tfvolta.bridge.keras2_autocast import Journal, casts_arguments
 from tfvolta.bridge.keras2_layers import (
     Node,
     is_container,
@@ -26,6 +26,10 @@ from tfvolta.bridge.keras2_refusals import CONVERTIBLE_POLICIES, refusal
 # Layers that create their variables with experimental_autocast=False and deal with float32 variables themselves.
 OWN_CASTING = frozenset({"BatchNormalization", "SyncBatchNormalization", "LayerNormalization", "Embedding"})
 _REASON = "_tfvolta_refused"
+_NOT_SAVED = (
+    "a config has no place for the casts around it, so a .keras or .h5 file describes a float32 model, "
+    "with all its state, and a SavedModel of it does not load in plain Keras"
+)
 
 
 class Conversion:
@@ -43,6 +47,7 @@ class Conversion:
         self.journal = Journal()
         self.refused: dict[int, str] = {}
         self.islands: set[int] = set()
+        self._changed: set[int] = set()
 
     def choose(self, float32_layers: Sequence[str], float32_output: bool) -> None:
         """Decides by pattern, place in the graph, class and policy who stays in float32; changes nothing yet."""
@@ -129,9 +134,28 @@ class Conversion:
             if not known and id(node.layer) not in self.refused and id(node.layer) not in self.islands:
                 self.refuse(node.layer, reason)
 
+    def keep_loadable(self) -> None:
+        """Lets a saved config describe a float32 model where a mixed one could not be built from it.
+
+        A bare operation that gets float16 and float32 needs casts, which a config cannot express: plain Keras would
+        fail to load it. The weights, the optimiser and the loss scale are saved all the same.
+        """
+        computing = self._computing()
+        mixed = [node.layer for node in computing if is_operation(node.layer) and casts_arguments(node.layer)]
+        for layer in mixed:
+            if id(layer) in self.refused:
+                self.refused[id(layer)] = f"{layer.__dict__.get(_REASON, self.refused[id(layer)])}; {_NOT_SAVED}"
+        for node in computing if mixed else ():
+            if policy_name(node.layer) == self.policy:
+                self.journal.save_as_float32(node.layer)
+
     def converted_paths(self) -> tuple[str, ...]:
-        """Paths of the layers that compute in the policy now."""
-        return tuple(node.path for node in self._computing() if policy_name(node.layer) == self.policy)
+        """Paths of the layers that compute in the policy now and did not before."""
+        return tuple(
+            node.path
+            for node in self._computing()
+            if policy_name(node.layer) == self.policy and id(node.layer) in self._changed
+        )
 
     def island_paths(self) -> tuple[str, ...]:
         """Paths of the layers kept in float32 on purpose."""
@@ -160,7 +184,10 @@ class Conversion:
         }
 
     def _convert_layer(self, layer: Any) -> None:
+        if policy_name(layer) != self.policy:
+            self._changed.add(id(layer))
         self.journal.set_policy(layer, self.policy)
+        self.journal.set_spec(layer)
         self.journal.leave_arguments(layer)
         if self.policy != "float32" and not any(base.__name__ in OWN_CASTING for base in type(layer).__mro__):
             self.journal.cast_variables(self.package, layer)

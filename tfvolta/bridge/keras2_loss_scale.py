@@ -8,7 +8,7 @@ from tfvolta.bridge.base import LossScaleSettings, LossScaleState, StepCounts
 from tfvolta.bridge.keras2_functions import reset_functions
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_saving import remember_optimizer
-from tfvolta.bridge.keras2_step_count import start_counting, step_counts
+from tfvolta.bridge.keras2_step_count import CountingSteps, set_fixed_scale, start_counting, step_counts
 from tfvolta.errors import BridgeError, Problem
 
 # What a loss-scale wrapper adds to the checkpoint dependencies of the optimiser inside.
@@ -93,7 +93,10 @@ class LossScalePart:
             return _wrap(self.package, _unwrap(optimizer), settings), True
         if settings.fixed is not None:
             changed = float(optimizer.initial_scale) != settings.fixed
-            optimizer._loss_scale = float(settings.fixed)
+            if changed and isinstance(optimizer, CountingSteps):
+                set_fixed_scale(self.package, optimizer, settings.fixed)
+            elif changed:
+                optimizer._loss_scale = float(settings.fixed)
             return optimizer, changed
         state = optimizer._loss_scale
         wanted = (float(settings.initial), int(settings.growth_steps))

@@ -73,6 +73,7 @@ class PrecisionPart:
         conversion.convert()
         if policy != "float32":
             self._settle(conversion, float32_output)
+            conversion.keep_loadable()
         if len(conversion.journal):
             reset_functions(model)
         return Retrofit(
@@ -174,7 +175,7 @@ def _settle_at_first_call(package: Package, conversion: Conversion, float32_outp
         if float32_output:
             _float32_results(package, conversion, spec)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not settled:
             settle(args, kwargs)
         results = inner(*args, **kwargs)
@@ -182,4 +183,4 @@ def _settle_at_first_call(package: Package, conversion: Conversion, float32_outp
 
     if not model.__dict__.get(_WAITING):
         conversion.journal.set_attribute(model, _WAITING, True)
-        conversion.journal.set_attribute(model, "call", call)
+        conversion.journal.set_call(model, call)

@@ -24,12 +24,14 @@ class Trial:
         makers: Layers whose results reach the model's floating outputs with no other layer in between, and the layers
             before those that only pass values on.
         floating: dtypes of the model's floating outputs.
+        half_makers: Those of ``makers`` whose results are outputs in float16 or bfloat16.
         culprit: The innermost layer whose call failed; None where the run succeeded.
         reason: Text of the error.
     """
 
     makers: tuple[Any, ...] = ()
     floating: tuple[str, ...] = ()
+    half_makers: tuple[Any, ...] = ()
     culprit: Optional[Any] = None
     reason: str = ""
 
@@ -78,7 +80,12 @@ def try_out(package: Package, model: Any, spec: tuple[Sequence[Any], dict[str, A
             model._clear_losses()
     floating = [tensor for tensor in _tensors(outputs) if tensor.dtype.is_floating]
     makers = _makers(model, floating, recorder)
-    return Trial(makers=tuple(makers), floating=tuple(tensor.dtype.name for tensor in floating))
+    halves = [tensor for tensor in floating if tensor.dtype in (tf.float16, tf.bfloat16)]
+    return Trial(
+        makers=tuple(makers),
+        floating=tuple(tensor.dtype.name for tensor in floating),
+        half_makers=tuple(_makers(model, halves, recorder)) if halves else (),
+    )
 
 
 def reason_of(error: Exception) -> str:

@@ -35,12 +35,48 @@ class CountingSteps:
         _increment(self, _APPLIED)
         return super()._apply_gradients(*args, **kwargs)  # type: ignore[misc]
 
+    @property
+    def dynamic(self) -> bool:
+        """Whether the scale changes."""
+        return getattr(self._loss_scale, "multiplier", 1) != 1  # type: ignore[attr-defined]
+
+    @property
+    def dynamic_counter(self) -> Any:
+        """Finite steps since the scale's last change; None where it does not change."""
+        return super().dynamic_counter if self.dynamic else None  # type: ignore[misc]
+
+    @property
+    def dynamic_growth_steps(self) -> Any:
+        """Finite steps after which the scale grows; None where it does not."""
+        return super().dynamic_growth_steps if self.dynamic else None  # type: ignore[misc]
+
     def get_config(self) -> dict[str, Any]:
         """The wrapper's config with the current loss scale for the initial one: Keras 2 saves no other."""
         warn_of_hdf5(self)
         config: dict[str, Any] = super().get_config()  # type: ignore[misc]
         config["initial_scale"] = float(self.loss_scale)  # type: ignore[attr-defined]
         return config
+
+
+@functools.lru_cache(maxsize=None)
+def fixed_scale_class(package: Package) -> Any:
+    """The state of a scale that overflows do not change, and that has steps with overflows skipped all the same.
+
+    Keras's own fixed scale applies whatever gradients there are, non-finite ones too.
+    """
+
+    class FixedScale(package.loss_scale._DynamicLossScaleState):  # type: ignore[misc,name-defined]
+        def update(self, grads: Any) -> Any:
+            update, finite = super().update(grads)
+            with tf.control_dependencies([] if tf.executing_eagerly() else [update]):
+                return self.current_loss_scale.assign(self.initial_loss_scale, read_value=False), finite
+
+    return FixedScale
+
+
+def set_fixed_scale(package: Package, optimizer: Any, scale: float) -> None:
+    """Gives a wrapper that counts a fixed scale; past tracking, because plain Keras saves no state of one."""
+    optimizer.__dict__["_loss_scale"] = fixed_scale_class(package)(scale, growth_steps=2**62, multiplier=1)
 
 
 def _increment(optimizer: Any, name: str) -> None:
@@ -63,6 +99,8 @@ def start_counting(package: Package, optimizer: Any, strategy: Any) -> bool:
     if _ATTEMPTED in optimizer.__dict__:
         return False
     with tf.init_scope(), strategy.scope():
+        if not optimizer.dynamic:
+            set_fixed_scale(package, optimizer, float(optimizer.initial_scale))
         for name in (_ATTEMPTED, _APPLIED):
             optimizer.__dict__[name] = tf.Variable(
                 0, name=name, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -80,9 +118,9 @@ def step_counts(package: Package, model: Any) -> Optional[StepCounts]:
     if optimizer is None or not hasattr(optimizer, "iterations"):
         return None
     iterations = int(optimizer.iterations.numpy())
-    if not isinstance(optimizer, package.scaler) or not optimizer.dynamic:
-        return StepCounts(applied=iterations, skipped=0)  # nothing else skips a step
-    if _ATTEMPTED not in optimizer.__dict__:
-        return StepCounts(applied=iterations, skipped=None)
+    scaled = isinstance(optimizer, package.scaler)
+    if not scaled or _ATTEMPTED not in optimizer.__dict__:
+        skips = scaled and optimizer.dynamic  # Keras's own fixed scale applies every step
+        return StepCounts(applied=iterations, skipped=None if skips else 0)
     attempted, applied = (int(optimizer.__dict__[name].numpy()) for name in (_ATTEMPTED, _APPLIED))
     return StepCounts(applied=iterations - (attempted - applied), skipped=attempted - applied)
