@@ -18,6 +18,7 @@ from tfvolta.knobs.jit_decision import JitSituation, decide_jit
 from tfvolta.knobs.nccl import interface_problem, matching_interfaces
 from tfvolta.knobs.precision_groups import products
 from tfvolta.knobs.registry import knob
+from tfvolta.knobs.retrofit import changes_of
 from tfvolta.outcome import Status
 from tfvolta.phase import Moment
 
@@ -368,7 +369,7 @@ def test_two_carriers_make_one_change_of_the_model(monkeypatch: pytest.MonkeyPat
     context = mixed(machine(V100), float32_layers=["BatchNormalization"])
     applied("retrofit", context, monkeypatch)
     applied("float32_islands", context, monkeypatch)
-    assert len(context.saved["retrofit"]) == 1
+    assert len(changes_of(context)) == 1
     assert knob("float32_islands").undo(context) is True
     assert {made.dtype for made in context.model.layers.values()} == {"float32"}
 

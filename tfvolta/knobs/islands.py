@@ -83,5 +83,4 @@ class Float32Islands(Knob):
 
     def undo(self, context: Context) -> bool:
         """Islands are part of the retrofit's change of the model, so they are taken back with it."""
-        undo_retrofit(context)
-        return True
+        return undo_retrofit(context)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from tfvolta.bridge.base import LossScaleSettings
+from tfvolta.bridge.base import LossScaleSettings, LossScaleState
 from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 
@@ -59,9 +60,8 @@ class LossScale(Knob):
     def apply(self, value: Any, context: Context) -> None:
         former = context.bridge.loss_scale(_optimizer(context))
         installed = context.bridge.install_loss_scale(context.model, LossScaleSettings(**value))
-        saved = context.saved.get(self.name)
-        if saved is None or saved["model"] is not context.model:
-            context.saved[self.name] = {"model": context.model, "installed": installed and former is None}
+        if recall(context, self.name) is None:
+            remember(context, self.name, installed and former is None)
 
     def verify(self, value: Any, context: Context) -> Outcome:
         state = context.bridge.loss_scale(_optimizer(context))
@@ -81,11 +81,7 @@ class LossScale(Knob):
             )
         graph = context.bridge.train_graph(context.model)
         if graph is None:
-            return Outcome(
-                Status.PENDING,
-                f"The loss scale is {state.scale:g}; the first traced step shows that it is used.",
-                observed,
-            )
+            return _without_a_graph(value, state, context, observed)
         observed["finiteness_checks"] = graph.count("IsFinite")
         if state.dynamic and not observed["finiteness_checks"]:
             return Outcome(
@@ -98,10 +94,26 @@ class LossScale(Knob):
         )
 
     def undo(self, context: Context) -> bool:
-        saved = context.saved.pop(self.name, None)
-        if saved is None or not saved["installed"]:
-            return False  # the script's own wrapper stays, with the settings that it was given
-        return bool(context.bridge.remove_loss_scale(saved["model"]))
+        """Takes the wrapper off every model; a script's own wrapper stays, with the settings that it was given."""
+        models = forget_all(context, self.name)
+        for changed in models:
+            if changed.value:
+                changed.bridge.remove_loss_scale(changed.model)
+        return bool(models) and all(changed.value for changed in models)
+
+
+def _without_a_graph(
+    value: Any, state: LossScaleState, context: Context, observed: dict[str, Any]
+) -> Outcome:
+    """Before the first trace; an eager model never has one, so there the optimizer's own counts are looked at."""
+    said = f"The loss scale is {state.scale:g}"
+    if not getattr(context.model, "run_eagerly", False):
+        return Outcome(Status.PENDING, f"{said}; the first traced step shows that it is used.", observed)
+    if not state.dynamic:
+        return Outcome(Status.APPLIED, f"{said}, fixed. The model runs eagerly.", observed)
+    if state.good_steps or state.scale != value["initial"]:
+        return Outcome(Status.APPLIED, f"{said}, dynamic, and follows the steps. The model runs eagerly.", observed)
+    return Outcome(Status.PENDING, f"{said}; the first steps show that it is used.", observed)
 
 
 def _optimizer(context: Context) -> Any:

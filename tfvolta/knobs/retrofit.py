@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 from tfvolta.bridge.base import Retrofit as Change
 from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.knobs.policy import tensor_core_note
 from tfvolta.knobs.precision_groups import (
     COMPUTE_DTYPES,
@@ -18,37 +19,39 @@ from tfvolta.knobs.precision_groups import (
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 
-SAVED = "retrofit"
+NAME = "retrofit"
+_UNDONE = "retrofit undone"
 
 
-def ensure_retrofit(context: Context) -> list[tuple[Any, Change]]:
-    """Brings the context's model under the config's policy, islands included, once per model and state.
-
-    Returns:
-        Every change made so far in this session, with its model.
-    """
+def ensure_retrofit(context: Context) -> None:
+    """Brings the context's model under the config's policy, islands included, once per model and state."""
     settings = context.config.mixed_precision
-    changes: list[tuple[Any, Change]] = context.saved.setdefault(SAVED, [])
-    known = any(model is context.model for model, _ in changes)
-    if not known or set(group_layers(context.bridge, context.model, settings).outside) - _refused(context):
+    changes = recall(context, NAME)
+    if changes is None or set(group_layers(context.bridge, context.model, settings).outside) - _refused(context):
         change = context.bridge.retrofit(
             context.model, settings.policy, tuple(settings.float32_layers), settings.float32_output
         )
-        changes.append((context.model, change))
-    return changes
+        remember(context, NAME, [*(changes or []), change])
+    context.saved.pop(_UNDONE, None)
 
 
 def undo_retrofit(context: Context) -> bool:
-    """Takes every change back, last first; False where there was none."""
-    changes = context.saved.pop(SAVED, [])
-    for model, change in reversed(changes):
-        context.bridge.undo_retrofit(model, change)
-    return bool(changes)
+    """Takes every change of every model back, last first; False where there was none.
+
+    The retrofit and its islands are one change: whichever is undone first takes back both.
+    """
+    models = forget_all(context, NAME)
+    for changed in models:
+        for change in reversed(changed.value):
+            changed.bridge.undo_retrofit(changed.model, change)
+    if models:
+        context.saved[_UNDONE] = True
+    return bool(context.saved.get(_UNDONE))
 
 
 def changes_of(context: Context) -> list[Change]:
     """What was changed on the context's model."""
-    return [change for model, change in context.saved.get(SAVED, []) if model is context.model]
+    return list(recall(context, NAME) or [])
 
 
 def _refused(context: Context) -> set[str]:
@@ -61,7 +64,7 @@ class Retrofit(Knob):
     Binds: when the train step is traced. The bridge makes Keras trace anew, so a callback is in time on every fit.
     """
 
-    name = SAVED
+    name = NAME
     keys = ("mixed_precision.policy", "mixed_precision.allow_bfloat16_emulation")
     phase = Phase.FIT
     closes_at = Moment.NEVER

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 
@@ -33,7 +34,8 @@ class StepsPerExecution(Knob):
         )
 
     def apply(self, value: Any, context: Context) -> None:
-        context.saved.setdefault(self.name, (context.model, context.bridge.steps_per_execution(context.model)))
+        if recall(context, self.name) is None:
+            remember(context, self.name, context.bridge.steps_per_execution(context.model))
         context.bridge.set_steps_per_execution(context.model, value)
 
     def verify(self, value: Any, context: Context) -> Outcome:
@@ -48,9 +50,9 @@ class StepsPerExecution(Knob):
         return Outcome(Status.APPLIED, f"The model runs {steps} batch(es) per call.", observed)
 
     def undo(self, context: Context) -> bool:
-        saved = context.saved.get(self.name)
-        if saved is None or context.closed(self.closes_at) is not None:
+        if context.closed(self.closes_at) is not None:
             return False
-        del context.saved[self.name]
-        context.bridge.set_steps_per_execution(*saved)
-        return True
+        models = forget_all(context, self.name)
+        for changed in models:
+            changed.bridge.set_steps_per_execution(changed.model, changed.value)
+        return bool(models)
