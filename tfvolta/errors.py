@@ -91,3 +91,11 @@ class NoEffectWarning(TfvoltaWarning):
 
 class ContradictionWarning(TfvoltaWarning):
     """The user's environment or script contradicts the config."""
+
+
+class AuditWarning(TfvoltaWarning):
+    """Something about the model makes training wrong or slow."""
+
+
+class EvidenceWarning(TfvoltaWarning):
+    """Evidence can no longer be written, and training goes on."""

@@ -6,9 +6,7 @@ import argparse
 import json
 import os
 import sys
-import traceback
-from types import TracebackType
-from typing import Any, Optional
+from typing import Any
 
 from tfvolta.cli.config_arguments import add_config_arguments, load_from
 
@@ -47,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_script(session: Any, arguments: argparse.Namespace) -> int:
     """Runs the script and ends the session; the exit code."""
     from tfvolta.errors import TfvoltaError
+    from tfvolta.script import failure
     from tfvolta.script.run import ScriptRun
 
     script = ScriptRun(session)
@@ -54,7 +53,9 @@ def _run_script(session: Any, arguments: argparse.Namespace) -> int:
         script.run(arguments.script, arguments.arguments)
     except SystemExit as error:
         code = _exit_code(error)
-        session.close("completed" if code == 0 else "failed", None if code == 0 else error)
+        if code == 0:
+            return _completed(session)
+        session.close("failed", failure.trim(error, arguments.script))
         return code
     except KeyboardInterrupt as error:
         session.close("interrupted", error)
@@ -65,11 +66,21 @@ def _run_script(session: Any, arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     except BaseException as error:
-        session.close("failed", error)
-        _print_traceback(error)
+        session.close("failed", failure.trim(error, arguments.script))
+        failure.show(error)
         return 1
-    session.close("completed")
-    return 0 if script.fits else _no_fit(session)
+    return _completed(session) or (0 if script.fits else _no_fit(session))
+
+
+def _completed(session: Any) -> int:
+    """Ends a session whose script came to its end; 2 where the script caught an error of tfvolta's and went on."""
+    error = session.ledger.fault()
+    if error is None:
+        session.close("completed")
+        return 0
+    session.close("failed", error)
+    print(f"tfvolta: the script went on after this error: {error}", file=sys.stderr)
+    return int(error.exit_code)
 
 
 def _no_fit(session: Any) -> int:
@@ -78,8 +89,8 @@ def _no_fit(session: Any) -> int:
     if not pending:
         return 0
     print(
-        f"tfvolta: the script never called model.fit, so these settings did not bind: {', '.join(pending)}. "
-        "They reach Keras only through model.fit.",
+        f"tfvolta: the script never called model.fit in this process, so these settings did not bind: "
+        f"{', '.join(pending)}. They reach Keras only through model.fit.",
         file=sys.stderr,
     )
     return 1
@@ -93,16 +104,6 @@ def _exit_code(error: SystemExit) -> int:
         return error.code
     print(error.code, file=sys.stderr)
     return 1
-
-
-def _print_traceback(error: BaseException) -> None:
-    """The script's own traceback, from the script's first line on."""
-    shown: Optional[TracebackType] = error.__traceback__
-    while shown is not None and "runpy" not in shown.tb_frame.f_code.co_filename:
-        shown = shown.tb_next
-    while shown is not None and "runpy" in shown.tb_frame.f_code.co_filename:
-        shown = shown.tb_next
-    traceback.print_exception(type(error), error, shown or error.__traceback__)
 
 
 def _report(session: Any, arguments: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import secrets
+import threading
 from pathlib import Path
 from typing import Optional, Union
 
@@ -82,7 +83,7 @@ class EvidenceStore:
         Raises:
             EvidenceError: The folder cannot be made, or the run exists.
         """
-        parent = Path(directory).expanduser()
+        parent = Path(directory).expanduser().absolute()  # the script may change the working directory
         if run_id is not None:
             _check_run_id(run_id)
         try:
@@ -98,7 +99,7 @@ class EvidenceStore:
             EvidenceError: It cannot be written; the former one is kept.
         """
         content = json.dumps(evidence.updated_with(updated=now()).model_dump(mode="json"), indent=1, allow_nan=False)
-        temporary = self.directory / f".{FILE_NAME}.{os.getpid()}"
+        temporary = self.directory / f".{FILE_NAME}.{os.getpid()}.{threading.get_ident()}"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up while training ran
             _write_durably(temporary, content + "\n")

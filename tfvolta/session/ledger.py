@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Iterable
+from typing import Iterable, Optional
 
 from absl import logging
 
-from tfvolta.errors import LateError, LateWarning, NoEffectError, NoEffectWarning, TfvoltaError
+from tfvolta.errors import LateError, LateWarning, NoEffectError, NoEffectWarning, PlanError, TfvoltaError
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Phase
 from tfvolta.plan import Plan, Step
@@ -41,6 +41,22 @@ class Ledger:
     def settle(self, names: Iterable[str]) -> None:
         """Writes evidence; raises or warns for what ended LATE or NO_EFFECT."""
         self.recorder.write()
+        for error, warning in self._faults(names):
+            if self.plan.config.run.strict:
+                raise error
+            warnings.warn(str(error), warning, stacklevel=4)
+
+    def fault(self) -> Optional[TfvoltaError]:
+        """The error that stands at this moment, raised before or not; lateness stands under a strict config only."""
+        try:
+            self.plan.check()
+        except PlanError as error:
+            return error
+        faults = self._faults(self.endings) if self.plan.config.run.strict else []
+        return faults[0][0] if faults else None
+
+    def _faults(self, names: Iterable[str]) -> list[tuple[TfvoltaError, type[Warning]]]:
+        """What is wrong with how settings ended: lateness first, then what has no effect and was not announced."""
         endings = [self.endings[name] for name in names if name in self.endings and not self._covered(name)]
         late = [ending for ending in endings if ending.outcome.status is Status.LATE]
         idle = [
@@ -48,22 +64,21 @@ class Ledger:
             for ending in endings
             if ending.outcome.status is Status.NO_EFFECT and not ending.step.forecast.condition
         ]
+        faults: list[tuple[TfvoltaError, type[Warning]]] = []
         if late:
-            self._complain(late, LateError, LateWarning, "too late")
+            faults.append((LateError(_count(late, "too late"), map(problem_of, late)), LateWarning))
         if idle:
-            self._complain(idle, NoEffectError, NoEffectWarning, "without effect")
+            faults.append((NoEffectError(_count(idle, "without effect"), map(problem_of, idle)), NoEffectWarning))
+        return faults
 
     def _covered(self, name: str) -> bool:
         """Whether another knob of the plan reaches the same goal later, so that this one may fall short."""
         return any(step.knob.name == self.endings[name].step.knob.covered_by for step in self.plan.steps)
 
-    def _complain(self, endings: list[Ending], error: type[TfvoltaError], warning: type[Warning], what: str) -> None:
-        problems = [problem_of(ending) for ending in endings]
-        message = f"{len(problems)} setting{'s' * (len(problems) > 1)} {what}."
-        if self.plan.config.run.strict:
-            raise error(message, problems)
-        warnings.warn("\n".join([message, *map(str, problems)]), warning, stacklevel=5)
-
     def pending(self) -> list[str]:
         """Names of the knobs that have not ended, in the order of the plan."""
         return [step.knob.name for step in self.plan.steps if step.knob.name not in self.endings]
+
+
+def _count(endings: list[Ending], what: str) -> str:
+    return f"{len(endings)} setting{'s' * (len(endings) > 1)} {what}."

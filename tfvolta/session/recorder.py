@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Mapping, Optional
 
+from tfvolta.errors import EvidenceError, EvidenceWarning
 from tfvolta.evidence.clock import now
 from tfvolta.evidence.schema import ErrorRecord, Evidence
 from tfvolta.evidence.store import EvidenceStore
@@ -35,6 +37,9 @@ class SilentRecorder:
     def fitted(self, values: Mapping[str, Any]) -> None:
         """A fit ended."""
 
+    def warned(self, text: str) -> None:
+        """Something was found that the reader should know."""
+
     def undone(self, undone: Mapping[str, bool]) -> None:
         """Settings were taken back."""
 
@@ -58,12 +63,9 @@ class Recorder(SilentRecorder):
         Raises:
             EvidenceError: The run directory cannot be created or written.
         """
-        self._store = EvidenceStore.create(plan.config.run.directory)
-        self.path = str(self._store.path)
+        self._complained = False
+        self._directory = os.path.abspath(os.path.expanduser(plan.config.run.directory))
         self._fields: dict[str, Any] = {
-            "run_id": self._store.run_id,
-            "started": now(),
-            "pid": os.getpid(),
             "host": platform.node(),
             "command": tuple(origin.command or sys.argv),
             "script": origin.script,
@@ -71,9 +73,11 @@ class Recorder(SilentRecorder):
             "outcomes": {},
             "measurements": {},
             "fits": (),
+            "warnings": (),
         }
         self.replanned(plan)
-        self.write()
+        self._open(self._directory)
+        self._store.write(Evidence.model_validate(self._fields))
 
     def replanned(self, plan: Plan) -> None:
         """Takes a plan; steps that have not ended are PENDING."""
@@ -115,13 +119,39 @@ class Recorder(SilentRecorder):
         self._fields["fits"] = (*self._fields["fits"], dict(values))
         self.write()
 
+    def warned(self, text: str) -> None:
+        """Takes a warning, once, and writes."""
+        if text not in self._fields["warnings"]:
+            self._fields["warnings"] = (*self._fields["warnings"], text)
+            self.write()
+
     def undone(self, undone: Mapping[str, bool]) -> None:
         """Takes what was taken back, and writes."""
         self.measured("undone", dict(undone))
 
     def write(self) -> None:
-        """Puts the present state on disk, whole."""
-        self._store.write(Evidence.model_validate(self._fields))
+        """Puts the present state on disk, whole. A disk that fails while training runs is no reason to stop training."""
+        if os.getpid() != self._fields["pid"]:
+            self._move_to_child()
+        try:
+            self._store.write(Evidence.model_validate(self._fields))
+        except EvidenceError as error:
+            if not self._complained:
+                self._complained = True
+                warnings.warn(f"Training goes on without it. {error}", EvidenceWarning, stacklevel=3)
+
+    def _move_to_child(self) -> None:
+        """Gives a forked process a run of its own, so that parent and child do not overwrite each other's evidence."""
+        from multiprocessing.util import Finalize
+
+        self._open(self._directory)
+        # A child of multiprocessing ends without atexit; an error that ended it is printed by multiprocessing.
+        Finalize(self, self.close, args=("completed", None), exitpriority=0)
+
+    def _open(self, directory: str) -> None:
+        self._store = EvidenceStore.create(directory)
+        self.path = str(self._store.path)
+        self._fields.update(run_id=self._store.run_id, started=now(), pid=os.getpid())
 
     def close(self, status: str, error: Optional[BaseException]) -> None:
         """Takes the end of the run, and writes."""
