@@ -20,10 +20,13 @@ _EXPORTS = {
     "callbacks": "tfvolta.callbacks",
     "flags": "tfvolta.flags",
     "errors": "tfvolta.errors",
+    "precision": "tfvolta.precision",
+    "audit": "tfvolta.audit",
 }
 
 __all__ = [
     "__version__",
+    "audit",
     "build_callbacks",
     "build_strategy",
     "callbacks",
@@ -31,10 +34,11 @@ __all__ = [
     "flags",
     "load_config",
     "make_plan",
+    "precision",
 ]
 
 if TYPE_CHECKING:
-    from tfvolta import callbacks, errors, flags
+    from tfvolta import audit, callbacks, errors, flags, precision
     from tfvolta.config import load_config
     from tfvolta.entry import build_callbacks, build_strategy
     from tfvolta.plan import make_plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any, Iterable, Optional
 
 import pytest
@@ -38,6 +39,9 @@ class FakeBridge:
     def step_counts(self, model: Any) -> Optional[StepCounts]:
         return self.counts
 
+    def count_steps(self, model: Any) -> bool:
+        return False
+
     def loss_scale(self, optimizer: Any) -> Optional[LossScaleState]:
         return self.scale
 
@@ -53,6 +57,9 @@ class FakeSession:
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
         self.measurements: dict[str, Any] = {}
+        self.config = types.SimpleNamespace(mixed_precision=None)
+        self.warnings: list[str] = []
+        self.recorder = types.SimpleNamespace(warned=self.warnings.append)
 
     def attach(self, model: Any, in_fit: bool = True) -> None:
         self.events.append(("attach", model))
@@ -83,8 +90,9 @@ class Model:
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, bridge: FakeBridge) -> FakeBridge:
-    """Makes every model belong to this bridge."""
+    """Makes every model belong to this bridge, and be a sound one."""
     monkeypatch.setattr("tfvolta.callbacks.base.bridge_for", lambda model: bridge)
+    monkeypatch.setattr("tfvolta.callbacks.carrier.audit_model", lambda model, planned: [])
     return bridge
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Optional, Protocol, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Protocol, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +96,57 @@ class JitState:
 
 
 @dataclasses.dataclass(frozen=True)
+class XlaFault:
+    """One operation of a train step that XLA cannot compile.
+
+    Attributes:
+        operation: Its type, such as ``AsString``; empty where XLA names none.
+        layer: Path of the layer that owns it; empty for the loss, the metrics and the train step itself.
+        class_name: Class of that layer.
+        place: File and line that made it, such as ``train.py:12``; empty where not known.
+        reason: What XLA says, in one sentence.
+    """
+
+    operation: str
+    layer: str = ""
+    class_name: str = ""
+    place: str = ""
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class XlaTrial:
+    """What lowering a traced train step to XLA showed.
+
+    Attributes:
+        faults: Why it cannot be compiled; empty where nothing speaks against it.
+        seconds: What lowering took on top of the trace, which training uses.
+        lowered: Whether the step was lowered; otherwise its operations were looked up among XLA's kernels only.
+    """
+
+    faults: tuple[XlaFault, ...] = ()
+    seconds: float = 0.0
+    lowered: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class FitData:
+    """What the running fit knows of its data.
+
+    Attributes:
+        kind: ``arrays``, ``dataset`` or the name of another kind.
+        batch: Rows of a full batch; None where not known.
+        rows: Rows of an epoch; None where not known.
+        remainder: Rows of the smaller last batch; 0 where there is none, None where not known.
+    """
+
+    kind: str
+    batch: Optional[int] = None
+    rows: Optional[int] = None
+    remainder: Optional[int] = None
+
+
+@dataclasses.dataclass(frozen=True)
 class StepCounts:
     """Optimiser steps, the same meaning on every Keras.
 
@@ -123,6 +174,8 @@ class Hooks:
         after_compile: ``(model) -> None``.
         fit_callbacks: ``(model, callbacks, fit_kwargs) -> callbacks``: what fit is given.
         after_fit: ``(model) -> None``; also after an exception in fit.
+        fit_arguments: ``(model, kwargs) -> kwargs``: the arguments of ``fit`` but ``callbacks``, before the callbacks are
+            made; None leaves them alone.
     """
 
     before_layer: Callable[[], None]
@@ -130,6 +183,7 @@ class Hooks:
     after_compile: Callable[[Any], None]
     fit_callbacks: Callable[[Any, Any, Mapping[str, Any]], Any]
     after_fit: Callable[[Any], None]
+    fit_arguments: Optional[Callable[[Any, dict[str, Any]], dict[str, Any]]] = None
 
 
 class Bridge(Protocol):
@@ -149,6 +203,15 @@ class Bridge(Protocol):
 
     def output_layers(self, model: Any) -> list[str]:
         """Paths of the layers that make the model's outputs; empty where they cannot be known before a trace."""
+
+    def half_outputs(self, model: Any) -> Optional[tuple[str, ...]]:
+        """Paths of the layers whose float16 or bfloat16 results are outputs; None where they are not known yet.
+
+        The model's own name where its code makes the output out of something else.
+        """
+
+    def float32_outputs(self, model: Any) -> None:
+        """Keeps the layers that make the outputs in float32 and leaves the others as they are."""
 
     def global_policy(self) -> str:
         """Name of Keras's global dtype policy."""
@@ -212,6 +275,21 @@ class Bridge(Protocol):
     def xla_obstacles(self, model: Any) -> list[str]:
         """Layers for which XLA compilation is known to fail, hang or be switched off, each with the reason."""
 
+    def before_first_step(self, model: Any, action: Callable[[Any], None]) -> None:
+        """Calls ``action(iterator)`` once, right before the train function runs next; from ``on_train_begin`` on.
+
+        The action may set jit or reset the functions: the train function that the model has afterwards is run.
+        """
+
+    def try_xla(self, model: Any, iterator: Any) -> XlaTrial:
+        """Traces the train function for an iterator and lowers its compiled part; nothing runs and no batch is taken.
+
+        The trace is the one that training then uses.
+        """
+
+    def fit_data(self, model: Any) -> Optional[FitData]:
+        """Rows and batches of the ``fit`` that is calling a callback; None outside one."""
+
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
         """Sets batches per call of the train function; outside fit only."""
 
@@ -226,3 +304,33 @@ class Bridge(Protocol):
 
     def intercept(self, hooks: Hooks) -> Callable[[], None]:
         """Wraps construction, ``compile`` and ``fit`` of every model class; the result undoes it."""
+
+    def loop_optimizer(self, optimizer: Any, settings: LossScaleSettings, clipping: Mapping[str, float]) -> Any:
+        """``scale_optimizer`` for a custom loop: counts steps, and sets clipping arguments on the inner optimiser."""
+
+    def inner_optimizer(self, optimizer: Any) -> Any:
+        """The optimiser inside a loss-scale wrapper; any other one itself."""
+
+    def keeps_ema(self, optimizer: Any) -> bool:
+        """Whether the optimiser, or the one inside a wrapper, keeps an average of the weights."""
+
+    def accumulation_steps(self, optimizer: Any) -> int:
+        """Micro-batches whose gradients the optimiser adds up for one update; 1 where it does not."""
+
+    def scale_loss(self, optimizer: Any, loss: Any) -> Any:
+        """The loss times the loss scale; as it is where there is none."""
+
+    def unscale_gradients(self, optimizer: Any, scaled: Any) -> Any:
+        """Gradients of the scaled loss in their true size; any structure, None and slices kept."""
+
+    def apply_true_gradients(self, optimizer: Any, grads_and_vars: Iterable[Any]) -> None:
+        """One step with gradients of true size; skipped, and the scale adjusted, where they are not finite."""
+
+    def current_scale(self, optimizer: Any) -> Any:
+        """The loss scale as a float, 1.0 where there is none; a scalar tensor inside a graph."""
+
+    def count_steps(self, model: Any) -> bool:
+        """Makes a compiled model's loss-scale wrapper count what it skips; False where it does, or there is none."""
+
+    def optimizer_step_counts(self, optimizer: Any) -> StepCounts:
+        """``step_counts`` of an optimiser that no model holds."""

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfvolta.bridge import gradients, loop_refusals
 from tfvolta.bridge.base import LossScaleSettings, StepCounts
+from tfvolta.bridge.keras2_functions import reset_functions
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_step_count import start_counting, step_counts
 
@@ -75,6 +76,16 @@ class CustomLoopPart:
         scaled = isinstance(optimizer, self.package.scaler)
         scale = optimizer.loss_scale if scaled else tf.constant(1.0)
         return float(scale) if tf.executing_eagerly() else scale
+
+    def count_steps(self, model: Any) -> bool:
+        """Makes a compiled model's loss-scale wrapper count what it skips; False where it does, or there is none."""
+        optimizer = getattr(model, "optimizer", None)
+        if not isinstance(optimizer, self.package.scaler):
+            return False
+        if not start_counting(self.package, optimizer, model.distribute_strategy):
+            return False
+        reset_functions(model)
+        return True
 
     def optimizer_step_counts(self, optimizer: Any) -> StepCounts:
         """Steps applied and skipped by an optimiser."""

@@ -6,6 +6,7 @@ from typing import Any, Optional, Sequence
 
 import tensorflow as tf
 
+from tfvolta.bridge.keras2_casts import cast_results
 from tfvolta.bridge.keras2_conversion import Conversion
 from tfvolta.bridge.keras2_functions import reset_functions
 from tfvolta.bridge.keras2_layers import input_spec, is_container, is_input, is_operation, nodes
@@ -56,7 +57,7 @@ class HalfOutputPart:
                     conversion.keep_float32(layer)
         symbolic = isinstance(model, (self.package.functional, self.package.sequential))
         if not symbolic and self.half_outputs(model):
-            conversion.journal.cast_results(model, tf.float32)
+            cast_results(conversion.journal, model, tf.float32)
         reset_functions(model)
 
 

@@ -13,9 +13,12 @@ from tfvolta.bridge import (
     keras3_layers,
     keras3_logs,
     keras3_loss_scale,
+    keras3_outputs,
     keras3_precision,
 )
 from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
+from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
+from tfvolta.bridge.xla_part import XlaPart
 from tfvolta.errors import BridgeError, Problem
 
 
@@ -31,6 +34,12 @@ class _Layers:
     def output_layers(self, model: Any) -> list[str]:
         makers = {id(layer) for layer in keras3_layers.output_makers(model) or ()}
         return [path for path, layer in keras3_layers.named_layers(model) if id(layer) in makers]
+
+    def half_outputs(self, model: Any) -> Optional[tuple[str, ...]]:
+        return keras3_outputs.half_outputs(model)
+
+    def float32_outputs(self, model: Any) -> None:
+        keras3_outputs.float32_outputs(model)
 
     def global_policy(self) -> str:
         return str(keras.config.dtype_policy().name)
@@ -100,7 +109,7 @@ class _TrainFunction:
         return int(model.steps_per_execution)
 
 
-class Keras3Bridge(_Layers, _LossScale, _TrainFunction):
+class Keras3Bridge(_Layers, _LossScale, _TrainFunction, CustomLoopPart, XlaPart):
     """``tfvolta.bridge.base.Bridge`` for Keras 3."""
 
     def __init__(self, stack: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow as tf
 from keras.src import ops
@@ -79,40 +79,58 @@ def is_fixed(optimizer: Any) -> bool:
 
 
 def _skip(self: Any) -> None:
-    """What a step with non-finite gradients does: it is counted, and a dynamic scale halves."""
+    """What a step with non-finite gradients does: it is counted, and a dynamic scale halves, to 1 at the least.
+
+    Without a floor gradients that are never finite drive the scale to zero, where every gradient is 0/0.
+    """
     guard = guard_of(self)
     if guard is not None:
         guard.skipped.assign_add(1)
     if not is_fixed(self):
         self.step_counter.assign(0)
-        self.dynamic_scale.assign(ops.multiply(self.dynamic_scale, 0.5))
+        self.dynamic_scale.assign(ops.maximum(ops.multiply(self.dynamic_scale, 0.5), 1.0))
 
 
 def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     """Replaces ``LossScaleOptimizer._tf_apply``: the step is taken if the gradients of all replicas are finite."""
     if tf.distribute.in_cross_replica_context():
         raise ValueError("apply() must be called in a replica context.")
-    grads = list(grads)
     variables = list(trainable_variables) if trainable_variables is not None else None
+
+    def take(optimizer: Any, grads: list[Any], variables: Optional[list[Any]]) -> None:
+        optimizer._stateful_handle_finite_grads(grads, variables)
+
+    step(self, list(grads), variables, take, self.check_finite)
+
+
+def step(
+    optimizer: Any,
+    grads: list[Any],
+    variables: Optional[list[Any]],
+    take: Callable[[Any, list[Any], Optional[list[Any]]], None],
+    check: Callable[[list[Any]], Any],
+) -> None:
+    """Takes or skips a step, on all replicas alike; in replica context.
+
+    Args:
+        optimizer: A built ``LossScaleOptimizer``; one without a guard skips too, uncounted.
+        grads: Gradients of this replica, in what size ``take`` wants them.
+        variables: Their variables; None for those that the optimiser was built with.
+        take: Called with the three above where the gradients of all replicas are finite.
+        check: Whether one replica's gradients are finite, as a scalar tensor.
+    """
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
-        finite = _all_finite(self.check_finite(grads))
-        ops.cond(
-            finite,
-            lambda: self._stateful_handle_finite_grads(grads, variables),
-            self._stateful_handle_non_finite_grads,
-        )
+        ops.cond(_all_finite(check(grads)), lambda: take(optimizer, grads, variables), lambda: _skip(optimizer))
         return
 
     def across_replicas(distribution: Any, grads: Any, variables: Any) -> None:
-        finite = distribution.extended.call_for_each_replica(self.check_finite, args=(grads,))
+        finite = distribution.extended.call_for_each_replica(check, args=(grads,))
 
-        def take() -> None:
-            distribution.extended.call_for_each_replica(
-                self._stateful_handle_finite_grads, args=(grads, variables)
-            )
+        def take_everywhere() -> None:
+            distribution.extended.call_for_each_replica(take, args=(optimizer, grads, variables))
 
         # The branches merge replicas, which only a condition in cross-replica context allows.
-        ops.cond(_agreed(distribution, finite), take, self._stateful_handle_non_finite_grads)
+        ops.cond(_agreed(distribution, finite), take_everywhere, lambda: _skip(optimizer))
 
     tf.distribute.get_replica_context().merge_call(across_replicas, args=(grads, variables))
 

@@ -111,7 +111,8 @@ def _set(wrapper: Any, settings: LossScaleSettings) -> bool:
     for name, value in wanted.items():
         setattr(wrapper, name, value)
     untrained = int(keras.ops.convert_to_numpy(wrapper.iterations)) == 0
-    if wrapper.built and (untrained or was_fixed or settings.fixed is not None):
+    # The variable is there before ``build`` where a custom loop asked for it.
+    if getattr(wrapper, "dynamic_scale", None) is not None and (untrained or was_fixed or settings.fixed is not None):
         wrapper.dynamic_scale.assign(wanted["initial_scale"])
         wrapper.step_counter.assign(0)
     return True

@@ -55,7 +55,7 @@ def retrofit(model: Any, policy: str, float32_layers: Sequence[str], float32_out
     if can_probe and undo.policies:
         _probe(undo, model, named, policy, islands, refused)
     if makers is None:
-        undo.casts_output = _cast_output(model)
+        undo.casts_output = cast_output(model)
     return _result(undo, named, policy, islands, refused)
 
 
@@ -201,7 +201,7 @@ def _back_to_float32(undo: Undo, layers: list[Any], islands: set[int]) -> None:
         islands.add(id(layer))
 
 
-def _cast_output(model: Any) -> bool:
+def cast_output(model: Any) -> bool:
     """Makes a model whose outputs cannot be traced return float32: its ``call`` is wrapped on the instance."""
     if "call" in model.__dict__:
         return False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
+from tfvolta.audit import audit_model, refuse
 from tfvolta.callbacks.base import Callback, Logs
+from tfvolta.errors import AuditWarning
 
 if TYPE_CHECKING:
     from tfvolta.session import Session
@@ -26,6 +29,7 @@ class Carrier(Callback):
         super().__init__()
         self.session = session
         self._calls_until_verified = 0
+        self._found: set[str] = set()
 
     def set_model(self, model: Any) -> None:
         """Applies what binds to a model, before the train step is traced.
@@ -33,9 +37,11 @@ class Carrier(Callback):
         Raises:
             LateError: A setting came too late and the config is strict.
             NoEffectError: A setting changes nothing and the config is strict.
+            PlanError: The model or its optimizer would be trained wrongly.
         """
         super().set_model(model)
         self.session.attach(model)
+        self._audit()
         self._calls_until_verified = 1 if self.bridge.stack == "keras3" else 1 + _KERAS2_TIMED_CALLS
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
@@ -43,10 +49,26 @@ class Carrier(Callback):
         if self._calls_until_verified:
             self._calls_until_verified -= 1
             if not self._calls_until_verified:
-                self.session.step_traced(self.model)
+                self._look()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Verifies after a first epoch that was too short for the batch hook."""
         if self._calls_until_verified:
             self._calls_until_verified = 0
-            self.session.step_traced(self.model)
+            self._look()
+
+    def _look(self) -> None:
+        self.session.step_traced(self.model)
+        self._audit()  # a subclassed model shows its layers and outputs from the first call on
+
+    def _audit(self) -> None:
+        """Warns, once for each, of what makes training wrong or slow, and puts it into the evidence."""
+        settings = self.session.config.mixed_precision
+        findings = audit_model(self.model, settings is not None and settings.policy != "float32")
+        for finding in findings:
+            text = str(finding)
+            self.session.recorder.warned(text)
+            if text not in self._found and not finding.refuses:
+                self._found.add(text)
+                warnings.warn(text, AuditWarning, stacklevel=3)
+        refuse(*findings)

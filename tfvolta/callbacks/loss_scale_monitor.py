@@ -46,6 +46,11 @@ class LossScaleMonitor(Callback):
         last = self.records[-1] if self.records else {}
         return {**{key: last.get(key) for key in keys}, "records": [dict(record) for record in self.records]}
 
+    def set_model(self, model: Any) -> None:
+        """Takes the model, and has its loss-scale wrapper count what it skips, which Keras itself does not."""
+        super().set_model(model)
+        self.bridge.count_steps(model)
+
     def on_train_begin(self, logs: Logs = None) -> None:
         """Remembers the optimiser's counts, so that the records count this fit."""
         self.records = []

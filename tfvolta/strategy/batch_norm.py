@@ -10,6 +10,10 @@ from typing import Any, Optional
 # Below this many examples a replica, statistics of its share alone are noisy enough to change accuracy
 # (Wu and He, Group Normalization, 2018, figure 1: error rises from 16 examples down).
 SMALL_SHARE = 16
+SYNCHRONIZE = (
+    "make the layers with synchronized=True, or call "
+    "tfvolta.strategy.batch_norm.synchronize_batch_norm(model) before fit"
+)
 
 
 def audit_batch_norm(model: Any, replicas: int) -> list[str]:
@@ -28,8 +32,8 @@ def audit_batch_norm(model: Any, replicas: int) -> list[str]:
     ]
 
 
-def note_batch_norm(model: Any, replicas: int, global_batch: Optional[int] = None) -> str:
-    """The sentence for evidence; empty where every layer is synchronised or there is one replica.
+def why_batch_norm(model: Any, replicas: int, global_batch: Optional[int] = None) -> str:
+    """What becomes of the statistics of layers that are not synchronised.
 
     Args:
         model: Any Keras model.
@@ -38,9 +42,6 @@ def note_batch_norm(model: Any, replicas: int, global_batch: Optional[int] = Non
     """
     from tfvolta.bridge import stack_of
 
-    names = audit_batch_norm(model, replicas)
-    if not names:
-        return ""
     share = f"its {global_batch // replicas} examples" if global_batch else f"1/{replicas} of the batch"
     small = " (few, so the statistics are noisy)" if global_batch and global_batch // replicas < SMALL_SHARE else ""
     kept = (
@@ -48,11 +49,23 @@ def note_batch_norm(model: Any, replicas: int, global_batch: Optional[int] = Non
         if stack_of(model) == "keras3"
         else "the moving statistics are averaged over replicas, which leaves out the variance between them"
     )
-    return (
-        f"BatchNormalization in {', '.join(names)} is not synchronized: each of {replicas} replicas normalises with "
-        f"{share} alone{small}, and {kept}. Make the layers with synchronized=True, or call "
-        "tfvolta.strategy.batch_norm.synchronize_batch_norm(model) before fit."
-    )
+    return f"each of {replicas} replicas normalises with {share} alone{small}, and {kept}"
+
+
+def note_batch_norm(model: Any, replicas: int, global_batch: Optional[int] = None) -> str:
+    """The sentence for evidence; empty where every layer is synchronised or there is one replica.
+
+    Args:
+        model: Any Keras model.
+        replicas: Number of replicas that it trains on.
+        global_batch: Examples of one batch given to ``fit``, where known.
+    """
+    names = audit_batch_norm(model, replicas)
+    if not names:
+        return ""
+    why = why_batch_norm(model, replicas, global_batch)
+    fix = f"{SYNCHRONIZE[0].upper()}{SYNCHRONIZE[1:]}."
+    return f"BatchNormalization in {', '.join(names)} is not synchronized: {why}. {fix}"
 
 
 def synchronize_batch_norm(model: Any) -> list[str]:

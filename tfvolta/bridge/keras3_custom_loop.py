@@ -1,0 +1,159 @@
+"""Keras 3: loss scaling in a custom training loop that sees gradients in their true size.
+
+Keras 3 divides by the loss scale inside ``apply``, where a loop can no longer clip or log. Here the loop divides, and
+the step takes gradients as they are.
+
+Source: keras/src/optimizers/loss_scale_optimizer.py.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Iterable, Mapping, Optional
+
+import keras
+import tensorflow as tf
+from keras.src import backend, ops
+
+from tfvolta.bridge import gradients, keras3_functions, keras3_guard, keras3_loss_scale, loop_refusals
+from tfvolta.bridge.base import LossScaleSettings, StepCounts
+
+_Wrapper = keras.optimizers.LossScaleOptimizer
+_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
+
+
+class CustomLoopPart:
+    """The part of the bridge that custom training loops use."""
+
+    def loop_optimizer(self, optimizer: Any, settings: LossScaleSettings, clipping: Mapping[str, float]) -> Any:
+        wrapper = keras3_loss_scale.scale_optimizer(optimizer, settings)
+        for name, value in clipping.items():
+            setattr(wrapper.inner_optimizer, name, value)
+        _prepare(wrapper)
+        return wrapper
+
+    def inner_optimizer(self, optimizer: Any) -> Any:
+        return optimizer.inner_optimizer if isinstance(optimizer, _Wrapper) else optimizer
+
+    def keeps_ema(self, optimizer: Any) -> bool:
+        return bool(getattr(self.inner_optimizer(optimizer), "use_ema", False))
+
+    def accumulation_steps(self, optimizer: Any) -> int:
+        return int(getattr(self.inner_optimizer(optimizer), "gradient_accumulation_steps", None) or 1)
+
+    def scale_loss(self, optimizer: Any, loss: Any) -> Any:
+        return gradients.scaled(loss, _scale(optimizer))
+
+    def unscale_gradients(self, optimizer: Any, scaled: Any) -> Any:
+        return gradients.unscaled(scaled, _scale(optimizer))
+
+    def apply_true_gradients(self, optimizer: Any, grads_and_vars: Iterable[Any]) -> None:
+        pairs = [tuple(pair) for pair in grads_and_vars]
+        loop_refusals.refuse_empty(optimizer, pairs)
+        grads, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if not isinstance(optimizer, _Wrapper):
+            grads = gradients.rescaled(grads, _scale(optimizer))  # Keras divides by loss_scale_factor
+            optimizer.apply_gradients(zip(grads, variables))
+            return
+        loop_refusals.refuse_cross_replica(optimizer)
+        _refuse_clipped_shares(optimizer)
+        _build(optimizer, variables)
+        keras3_guard.step(optimizer, grads, variables, _take, gradients.all_finite)
+
+    def current_scale(self, optimizer: Any) -> Any:
+        scale = _scale(optimizer)
+        return float(scale) if tf.executing_eagerly() else tf.convert_to_tensor(scale)
+
+    def count_steps(self, model: Any) -> bool:
+        optimizer = getattr(model, "optimizer", None)
+        if not isinstance(optimizer, _Wrapper) or not keras3_guard.install(optimizer):
+            return False
+        keras3_functions.reset(model)
+        return True
+
+    def optimizer_step_counts(self, optimizer: Any) -> StepCounts:
+        counts = keras3_loss_scale.step_counts(types.SimpleNamespace(optimizer=optimizer))
+        return StepCounts(0) if counts is None else counts
+
+
+def _scale(optimizer: Any) -> Any:
+    """The loss scale: a number, or a tensor where it is kept in a variable."""
+    if not isinstance(optimizer, _Wrapper):
+        return float(getattr(optimizer, "loss_scale_factor", None) or 1.0)
+    variable = getattr(optimizer, "dynamic_scale", None)
+    return float(optimizer.initial_scale) if variable is None else tf.convert_to_tensor(variable.value)
+
+
+def _prepare(wrapper: Any) -> None:
+    """Makes the variables of the loss scale now instead of at the first step.
+
+    A function that is traced before the first step would keep the initial scale as a constant and never see another.
+    """
+    if wrapper.built or getattr(wrapper, "dynamic_scale", None) is not None:
+        return
+    made: dict[str, Any] = {}
+
+    def build_later(variables: Any) -> None:
+        del variables
+
+    wrapper.inner_optimizer.__dict__["build"] = build_later
+    try:
+        with tf.init_scope(), wrapper.inner_optimizer._distribution_strategy.scope():
+            wrapper.build([])
+    finally:
+        del wrapper.inner_optimizer.__dict__["build"]
+    wrapper.built = False
+    made.update({name: getattr(wrapper, name) for name in ("step_counter", "dynamic_scale")})
+
+    def add_variable(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        name = keywords.get("name")
+        return made[name] if name in made else type(self).add_variable(self, *arguments, **keywords)
+
+    wrapper.__dict__["add_variable"] = types.MethodType(add_variable, wrapper)
+
+
+def _build(wrapper: Any, variables: list[Any]) -> None:
+    """As ``Optimizer.apply`` does before the first step."""
+    if wrapper.built:
+        return
+    if loop_refusals.replicas() > 1:
+        raise loop_refusals.refusal(
+            wrapper,
+            "an optimizer that is built",
+            "its first step inside a replica",
+            "Keras 3 cannot create an optimizer's variables inside strategy.run: replicas other than the first find"
+            " them uninitialised",
+            "with strategy.scope(): optimizer.build(model.trainable_variables)",
+        )
+    with backend.name_scope(wrapper.name, caller=wrapper):
+        wrapper.build(variables)
+    wrapper.built = True
+
+
+def _refuse_clipped_shares(wrapper: Any) -> None:
+    inner = wrapper.inner_optimizer
+    names = [name for name in _CLIPPING if getattr(inner, name, None)]
+    if names and loop_refusals.replicas() > 1:
+        raise loop_refusals.refusal(
+            wrapper,
+            "clipping of the gradient of the whole batch",
+            f"{names[0]}={getattr(inner, names[0])} on the inner optimizer, with {loop_refusals.replicas()} replicas",
+            "Keras 3 clips each replica's share before the shares are added up, so the limit does not hold for the sum",
+            "leave the argument out and call tfvolta.precision.clip_by_global_norm(gradients, norm) before"
+            " apply_gradients",
+        )
+
+
+def _take(wrapper: Any, grads: list[Any], variables: Optional[list[Any]]) -> None:
+    """A step with finite gradients of true size; the scale doubles after enough of them in a row."""
+    wrapper.inner_optimizer.apply(grads, trainable_variables=variables)
+
+    def double() -> None:
+        doubled = ops.multiply(wrapper.dynamic_scale, 2.0)
+        wrapper.step_counter.assign(0)
+        wrapper.dynamic_scale.assign(ops.where(ops.isfinite(doubled), doubled, wrapper.dynamic_scale))
+
+    def count() -> None:
+        wrapper.step_counter.assign_add(1)
+
+    ops.cond(ops.equal(wrapper.step_counter, wrapper.dynamic_growth_steps - 1), double, count)
