@@ -296,6 +296,9 @@ class Bridge(Protocol):
     def steps_per_execution(self, model: Any) -> int:
         """Batches per call of the train function."""
 
+    def mend(self, model: Any) -> bool:
+        """Corrects what this Keras would do wrong in training the model whatever is asked; False if nothing is to do."""
+
     def examples_seen(self, model: Any) -> Optional[int]:
         """Examples of the running epoch, from the loss tracker's weight; one device read. None where it is not kept."""
 

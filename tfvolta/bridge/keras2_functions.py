@@ -106,6 +106,11 @@ class FunctionPart:
             model.steps_per_execution = steps
             reset_functions(model)
 
+    def mend(self, model: Any) -> bool:
+        """Nothing to correct: Keras 2 runs several steps of several replicas in one call."""
+        del model
+        return False
+
     def steps_per_execution(self, model: Any) -> int:
         """Batches per call of the train function."""
         return 1 if model._steps_per_execution is None else int(model._steps_per_execution.numpy())
