@@ -56,7 +56,7 @@ def _make_function(self: Any, step_function: Callable[[Any], Any]) -> Callable[[
     return function
 
 
-def _loop(model: Any, one_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _loop(model: Any, one_step: Callable[[Any], Any]) -> Any:
     """The first step, and then others for as long as there are data and the call has room."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
