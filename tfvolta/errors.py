@@ -42,6 +42,8 @@ class TfvoltaError(Exception):
     """
 
     exit_code = 2
+    # An error raised while a tf.function is traced stays what it is: AutoGraph makes its own class out of any other.
+    ag_pass_through = True
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()):
         self.problems = tuple(problems)
@@ -99,3 +101,7 @@ class AuditWarning(TfvoltaWarning):
 
 class EvidenceWarning(TfvoltaWarning):
     """Evidence can no longer be written, and training goes on."""
+
+
+class RecompilationWarning(TfvoltaWarning):
+    """XLA compiles the train step more often than once."""
