@@ -29,11 +29,13 @@ class Outcome:
         status: One of the five.
         message: One sentence for a person: what was seen, or why not, and the fix where there is one.
         observed: What was read back or counted, JSON values only.
+        fix: The line to write where the message needs one; shown with errors and warnings.
     """
 
     status: Status
     message: str = ""
     observed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fix: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as JSON values."""

@@ -11,7 +11,7 @@ import copy
 import types
 from typing import Any, Optional
 
-from tfvolta.bridge.base import GraphSummary, JitState, LossScaleState, RefusedLayer, Retrofit
+from tfvolta.bridge.base import FitData, GraphSummary, JitState, LossScaleState, RefusedLayer, Retrofit, XlaTrial
 from tfvolta.config.schema import Config
 from tfvolta.facts.schema import Cpu, Facts, Gpu, TensorFlowBuild
 from tfvolta.phase import Closure, Moment
@@ -186,6 +186,8 @@ class RecordedBridge:
         self.stack = stack
         self.policy = "float32"
         self.obstacles: list[str] = []
+        self.trial = XlaTrial()
+        self.data: Optional[FitData] = None
         self.refused: tuple[RefusedLayer, ...] = ()
         self.keras = types.SimpleNamespace(utils=types.SimpleNamespace(set_random_seed=self._seed))
         self._tensorflow = tensorflow
@@ -274,6 +276,15 @@ class RecordedBridge:
 
     def xla_obstacles(self, model: RecordedModel) -> list[str]:
         return list(self.obstacles)
+
+    def before_first_step(self, model: RecordedModel, action: Any) -> None:
+        action(iter(()))
+
+    def try_xla(self, model: RecordedModel, iterator: Any) -> XlaTrial:
+        return self.trial
+
+    def fit_data(self, model: RecordedModel) -> Optional[FitData]:
+        return self.data
 
     def set_steps_per_execution(self, model: RecordedModel, steps: int) -> None:
         model.steps = steps

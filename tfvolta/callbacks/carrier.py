@@ -44,6 +44,10 @@ class Carrier(Callback):
         self._audit()
         self._calls_until_verified = 1 if self.bridge.stack == "keras3" else 1 + _KERAS2_TIMED_CALLS
 
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Lets settings look at the train step before it runs for the first time."""
+        self.session.before_first_step(self.model)
+
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Verifies by behaviour once the train step was traced; after that one comparison per call."""
         if self._calls_until_verified:

@@ -44,6 +44,20 @@ class Context(Protocol):
         """What closed a moment in this process, or None while it is still open."""
 
 
+class Journal(Protocol):
+    """Where a knob puts what it finds out while training runs."""
+
+    def settle(self) -> None:
+        """Verifies the knob again and enters how it ended now.
+
+        Raises:
+            NoEffectError: It has no effect and the config is strict.
+        """
+
+    def warned(self, text: str) -> None:
+        """Takes what the reader should know, once."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Forecast:
     """What a plan says will happen on this machine and stack.
@@ -116,6 +130,10 @@ class Knob(abc.ABC):
     @abc.abstractmethod
     def verify(self, value: Any, context: Context) -> Outcome:
         """Reads the value back, or looks at behaviour; called after ``apply`` and when a train step was traced."""
+
+    def before_first_step(self, value: Any, context: Context, journal: Journal) -> None:
+        """Looks at the train step or its data when fit begins, before the first step; most knobs need not."""
+        del value, context, journal
 
     def undo(self, context: Context) -> bool:
         """Restores what was there before ``apply``; False when that cannot be done in a live process."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional
 
-from tfvolta.knobs.base import Context, Forecast, Knob
-from tfvolta.knobs.jit_decision import JitDecision, decide_jit, planned_situation
+from tfvolta.knobs.base import Context, Forecast, Journal, Knob
+from tfvolta.knobs.jit_decision import JitDecision, decide_jit, planned_situation, replica_fault
+from tfvolta.knobs.jit_trial import JitMemory, try_step
+from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 
@@ -25,12 +27,25 @@ def step_is_compiled(context: Context) -> Optional[bool]:
 
 def replicas_of(context: Context) -> int:
     """Replicas that train the model: those of the strategy in whose scope it was made."""
-    strategy = getattr(context.model, "distribute_strategy", None) or context.tensorflow.distribute.get_strategy()
-    return int(strategy.num_replicas_in_sync)
+    return int(_strategy_of(context).num_replicas_in_sync)
+
+
+def replica_devices(context: Context) -> list[str]:
+    """The devices of the model's replicas in this process, such as ``GPU:0``; empty for a single replica."""
+    if replicas_of(context) < 2:
+        return []
+    return [str(name).rsplit("device:", 1)[-1] for name in _strategy_of(context).extended.worker_devices]
+
+
+def _strategy_of(context: Context) -> Any:
+    return getattr(context.model, "distribute_strategy", None) or context.tensorflow.distribute.get_strategy()
 
 
 class Jit(Knob):
     """Compiles the whole train step with XLA (``model``), does not (``off``), or decides for this model (``auto``).
+
+    Before the first step of a fit the traced step is lowered to XLA's form, where XLA refuses operations that it cannot
+    compile: ``auto`` then trains without XLA, and ``model`` is refused under a strict config.
 
     Binds: when the train step is traced. The bridge makes Keras trace anew, so a callback is in time on every fit.
     """
@@ -57,30 +72,42 @@ class Jit(Knob):
     def decide(self, value: Any, context: Context) -> JitDecision:
         """The decision for the model in the context."""
         planned = planned_situation(context.facts, context.config)
+        scaled = context.bridge.loss_scale(getattr(context.model, "optimizer", None)) is not None
         return decide_jit(
             value,
             dataclasses.replace(
                 planned,
                 replicas=replicas_of(context),
                 obstacles=tuple(context.bridge.xla_obstacles(context.model)) if planned.gpus else (),
+                replica_fault=replica_fault(context.bridge.stack, replica_devices(context), scaled) or "",
             ),
         )
 
     def apply(self, value: Any, context: Context) -> None:
-        former = context.bridge.jit(context.model).effective
-        decision = self.decide(value, context)
-        saved = context.saved.get(self.name) or {}
-        if saved.get("model") is not context.model:
-            saved = {"model": context.model, "former": former}
-        context.saved[self.name] = {**saved, "decision": decision}
+        known = recall(context, self.name)
+        if known is None:
+            known = JitMemory(bool(context.bridge.jit(context.model).effective), self.decide(value, context))
+        decision = known.decision_of_a_trial(value, context) or self.decide(value, context)
+        remember(context, self.name, dataclasses.replace(known, decision=decision))
         context.bridge.set_jit(context.model, decision.on)
 
+    def before_first_step(self, value: Any, context: Context, journal: Journal) -> None:
+        """Tries the step with XLA before it runs, and says what will make XLA compile it twice."""
+        known = recall(context, self.name)
+        if known is not None and known.decision.on and context.bridge.jit(context.model).effective:
+            model = context.model
+            context.bridge.before_first_step(model, lambda iterator: try_step(context, model, iterator, journal))
+
     def verify(self, value: Any, context: Context) -> Outcome:
-        saved = context.saved.get(self.name)
-        decision = saved["decision"] if saved else self.decide(value, context)
+        known = recall(context, self.name)
+        decision = self.decide(value, context) if known is None else known.decision
         state = context.bridge.jit(context.model)
         compiled = step_is_compiled(context)
         observed = {"wanted": decision.on, "requested": _plain(state.requested), "compiled": compiled}
+        observed.update({} if known is None else known.observed())
+        if decision.fix and value == "model":
+            message = f"The train step is not compiled by XLA. {decision.reason}"
+            return Outcome(Status.NO_EFFECT, message, observed, decision.fix)
         if compiled is None:
             return self._before_a_trace(decision, context, observed)
         if compiled == decision.on:
@@ -103,14 +130,16 @@ class Jit(Knob):
                     observed,
                 )
             return Outcome(Status.APPLIED, "The model runs eagerly and is not compiled.", observed)
+        state = context.bridge.jit(context.model)
+        if decision.on and not state.effective:
+            return Outcome(Status.NO_EFFECT, f"The train step will not be compiled by XLA: {state.reason}.", observed)
         return Outcome(Status.PENDING, f"Set; the first traced step shows it. {decision.reason}", observed)
 
     def undo(self, context: Context) -> bool:
-        saved = context.saved.pop(self.name, None)
-        if saved is None:
-            return False
-        context.bridge.set_jit(saved["model"], bool(saved["former"]))
-        return True
+        models = forget_all(context, self.name)
+        for changed in models:
+            changed.bridge.set_jit(changed.model, changed.value.former)
+        return bool(models)
 
 
 def _plain(requested: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 MEASURED = (
     "ResNet-50 in mixed_float16 7.0x, BERT-large 4.4x (NVIDIA H200, TensorFlow 2.21; no V100 was available, published"
@@ -13,10 +13,15 @@ MEASURED = (
 
 @dataclasses.dataclass(frozen=True)
 class JitDecision:
-    """Whether to compile, with one sentence that says why."""
+    """Whether to compile, with one sentence that says why.
+
+    Attributes:
+        fix: The line to write where compiling was asked for and cannot be; empty otherwise.
+    """
 
     on: bool
     reason: str
+    fix: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +34,7 @@ class JitSituation:
         replicas: Replicas of the strategy.
         obstacles: Layers that XLA is known not to serve, each with the reason.
         deterministic: Whether operations must be deterministic.
+        replica_fault: Why a step of several replicas cannot be compiled here; empty where it can.
     """
 
     keras: str
@@ -36,6 +42,39 @@ class JitSituation:
     replicas: int = 1
     obstacles: Sequence[str] = ()
     deterministic: bool = False
+    replica_fault: str = ""
+
+
+REPLICAS_FIX = (
+    "set xla.jit: clustering (XLA compiles the parts of each replica's step that it can), or auto, or train on one "
+    "device with strategy.kind: default"
+)
+
+
+def replica_fault(keras: str, devices: Sequence[str], scaled: bool) -> Optional[str]:
+    """Why the step of several replicas cannot be compiled, or None where it can.
+
+    On CPU devices it fails on every stack. On GPUs Keras 2 compiles inside each replica, which works; Keras 3 compiles
+    around all replicas, and its loss scaling then fails at the first step.
+
+    Args:
+        keras: ``keras3`` or ``keras2``.
+        devices: Devices of the replicas, such as ``GPU:0``.
+        scaled: Whether the loss is scaled.
+    """
+    if len(devices) < 2:
+        return None
+    if any(name.startswith("CPU") for name in devices):
+        return (
+            "XLA compiles the step for one device and cannot reach the copies of the variables on the others: "
+            f"'Trying to access resource located in device {devices[1]}'"
+        )
+    if keras == "keras3" and scaled:
+        return (
+            "Keras 3 compiles around all replicas, where its LossScaleOptimizer fails: "
+            "'merge_call called while defining a new graph'"
+        )
+    return None
 
 
 def decide_jit(asked: str, situation: JitSituation) -> JitDecision:
@@ -45,12 +84,18 @@ def decide_jit(asked: str, situation: JitSituation) -> JitDecision:
         asked: ``auto``, ``model`` or ``off``.
         situation: The machine, stack, strategy and model.
     """
+    if asked == "model" and situation.replica_fault:
+        return JitDecision(
+            False, f"jit_compile=True with {situation.replicas} replicas: {situation.replica_fault}.", REPLICAS_FIX
+        )
     if asked != "auto":
         return JitDecision(asked == "model", f"xla.jit: {asked} asks for it.")
     if situation.gpus == 0:
         return JitDecision(
             False, "No GPU is in use; compiling is chosen for GPUs only (xla.jit: model compiles on a CPU too)."
         )
+    if situation.replica_fault:
+        return JitDecision(False, f"{situation.replicas} replicas: {situation.replica_fault}.")
     if situation.obstacles:
         return JitDecision(False, f"XLA does not serve this model: {'; '.join(situation.obstacles)}.")
     if situation.keras == "keras3" and situation.replicas > 1:

@@ -45,5 +45,7 @@ def problem_of(ending: Ending) -> Problem:
         expected=f"{step.value!r} to take effect in the {step.knob.phase.label} phase",
         received=ending.outcome.status.value,
         why=ending.outcome.message,
-        fix=step.knob.move_to or f"remove {step.knob.keys[0]}, or set run.strict: false to go on without it",
+        fix=ending.outcome.fix
+        or step.knob.move_to
+        or f"remove {step.knob.keys[0]}, or set run.strict: false to go on without it",
     )

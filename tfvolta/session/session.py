@@ -14,6 +14,7 @@ from tfvolta.plan import Plan, Step, make_plan
 from tfvolta.session.application import apply_step
 from tfvolta.session.context import LiveContext
 from tfvolta.session.ending import Ending, Origin
+from tfvolta.session.first_step import StepJournal, in_force
 from tfvolta.session.ledger import Ledger
 from tfvolta.session.recorder import Recorder, SilentRecorder
 
@@ -28,7 +29,7 @@ class Session:
         config: What is asked for.
         context: What knobs touch.
         ledger: How every step ended so far.
-        recorder: What writes the evidence; ``recorder.path`` is the run's folder.
+        recorder: What writes the evidence; ``recorder.path`` is the file.
         reached: The last phase that was entered, or None.
     """
 
@@ -143,10 +144,11 @@ class Session:
 
     def _serve(self, model: Any) -> None:
         """Takes the stack from the model; a plan made for another stack is made again for this one."""
-        from tfvolta.bridge import stack_of
+        from tfvolta.bridge import bridge_for_stack, stack_of
 
         stack = stack_of(model)
         self.context.model = model
+        bridge_for_stack(stack).mend(model)
         if stack != self.context.stack:
             facts = self.context.facts.model_copy(update={"stack": stack})
             self.context.stack, self.context.facts = stack, facts
@@ -165,6 +167,12 @@ class Session:
             else:
                 self.ledger.end(step, step.knob.verify(step.value, self.context), Phase.FIT)
 
+    def before_first_step(self, model: Any) -> None:
+        """Lets settings look at the train step before it runs; to be called when fit begins, after ``attach``."""
+        self.context.model = model
+        for step in in_force(self.ledger):
+            step.knob.before_first_step(step.value, self.context, StepJournal(step, self.ledger, self.context, model))
+
     def step_traced(self, model: Any) -> None:
         """Looks at what the traced train step really does; to be called once, after the first batch of a fit.
 
@@ -172,12 +180,7 @@ class Session:
             NoEffectError: A setting has no effect and the config is strict.
         """
         self.context.model = model
-        steps = [
-            step
-            for step in self.plan.steps
-            if step.knob.name in self.endings
-            and self.endings[step.knob.name].outcome.status not in (Status.LATE, Status.NOT_APPLICABLE)
-        ]
+        steps = in_force(self.ledger)
         for step in steps:
             self.ledger.end(step, step.knob.verify(step.value, self.context), Phase.RUNNING)
         self.ledger.settle(step.knob.name for step in steps)

@@ -1,0 +1,32 @@
+"""The part of every bridge that tries a train step with XLA and looks at the running fit's data."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Protocol
+
+from tfvolta.bridge import first_step, running_fit, xla_trial
+from tfvolta.bridge.base import FitData, XlaTrial
+
+
+class _Layered(Protocol):
+    """What the part needs of the bridge that it belongs to."""
+
+    def layers(self, model: Any) -> list[tuple[str, Any]]:
+        """Every layer below the model by path."""
+
+
+class XlaPart:
+    """The same for Keras 2 and Keras 3; see ``tfvolta.bridge.base.Bridge``."""
+
+    def before_first_step(self, model: Any, action: Callable[[Any], None]) -> None:
+        """Calls ``action(iterator)`` once, right before the train function runs next."""
+        first_step.before_first_step(model, action)
+
+    def try_xla(self: _Layered, model: Any, iterator: Any) -> XlaTrial:
+        """Traces the train function for an iterator and lowers its compiled part; nothing runs."""
+        data = running_fit.fit_data(model)
+        return xla_trial.try_step(model, self.layers(model), iterator, None if data is None else data.batch)
+
+    def fit_data(self, model: Any) -> Optional[FitData]:
+        """Rows and batches of the ``fit`` that is calling a callback; None outside one."""
+        return running_fit.fit_data(model)

@@ -1,0 +1,141 @@
+"""Whether XLA can compile a train step, found out before the step runs: its traced graph is lowered to XLA's own form.
+
+Keras marks the function that XLA shall compile (``_XlaMustCompile``) and nests it in the train function. Tracing the
+train function for the running fit's iterator takes no batch from it; TensorFlow keeps the trace, and training uses it.
+XLA's translator then lowers the marked function, which is where it refuses operations; nothing is compiled for the device.
+Source: tensorflow/compiler/jit/get_compiler_ir.cc; ``TF_GetCompilerIr`` in tensorflow/python/eager/context.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+import weakref
+from typing import Any, Iterator, MutableMapping, Optional
+
+import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
+
+from tfvolta.bridge import graphs, xla_faults
+from tfvolta.bridge.base import XlaFault, XlaTrial
+from tfvolta.bridge.xla_faults import MarkedFunction
+
+# Rows of a batch where the data do not say. Any number will do: XLA refuses operations and not sizes.
+_ROWS = 4
+
+_tried: MutableMapping[Any, dict[str, XlaTrial]] = weakref.WeakKeyDictionary()
+
+
+def try_step(model: Any, layers: list[tuple[str, Any]], iterator: Any, rows: Optional[int]) -> XlaTrial:
+    """Traces a model's train function for an iterator and lowers what XLA shall compile of it.
+
+    With several replicas the operations are only looked up: lowering a collective waits for the other replicas.
+
+    Args:
+        model: A compiled model whose train function exists.
+        layers: Its layers by path.
+        iterator: What the train function will be called with.
+        rows: Rows of a full batch; None where not known.
+
+    Returns:
+        What was found. A function that was tried before is not lowered again.
+    """
+    try:
+        marked = list(_marked(model, iterator))
+    except Exception:  # the step cannot be traced: the call that follows says so in Keras's words
+        return XlaTrial(lowered=False)
+    alone = int(model.distribute_strategy.num_replicas_in_sync) == 1
+    known = _tried.setdefault(model, {})
+    trials = []
+    for function in marked:
+        if function.name not in known:
+            known[function.name] = _try(function, layers, rows) if alone else _looked_up(function, layers)
+            trials.append(known[function.name])
+        elif known[function.name].faults:
+            trials.append(known[function.name])
+    faults = {(fault.operation, fault.layer): fault for trial in trials for fault in trial.faults}
+    return XlaTrial(
+        tuple(faults.values()),
+        sum(trial.seconds for trial in trials),
+        all(trial.lowered for trial in trials),
+    )
+
+
+def _marked(model: Any, iterator: Any) -> Iterator[MarkedFunction]:
+    """The functions in the traced train function that XLA shall compile."""
+    functions = graphs.tf_functions(getattr(model, "train_function", None))
+    if not functions or tf.config.functions_run_eagerly():
+        return
+    library = functions[0].get_concrete_function(iterator).graph._functions
+    for name, function in library.items():
+        definition = getattr(function, "cached_definition", None) or function.definition
+        if "_XlaMustCompile" in definition.attr and definition.attr["_XlaMustCompile"].b:
+            yield MarkedFunction(name, function.graph, {key: each.graph for key, each in library.items()})
+
+
+def _try(function: MarkedFunction, layers: list[tuple[str, Any]], rows: Optional[int]) -> XlaTrial:
+    started = time.perf_counter()
+    text = _refusal(function, rows)
+    faults: tuple[XlaFault, ...] = ()
+    conclusive = text is not None and xla_faults.is_conclusive(text, exact=rows is not None)
+    if text is not None:
+        faults = xla_faults.without_kernel(function, layers, _platform(function))
+        if conclusive:
+            faults = xla_faults.named(text, function, layers) or faults or (xla_faults.unnamed(text),)
+    return XlaTrial(faults, time.perf_counter() - started, lowered=text is None or conclusive)
+
+
+def _looked_up(function: MarkedFunction, layers: list[tuple[str, Any]]) -> XlaTrial:
+    started = time.perf_counter()
+    _register_kernels()
+    faults = xla_faults.without_kernel(function, layers, _platform(function))
+    return XlaTrial(faults, time.perf_counter() - started, lowered=False)
+
+
+@functools.cache
+def _register_kernels() -> None:
+    """TensorFlow registers XLA's kernels when something is lowered for the first time in a process."""
+    tf.function(lambda value: value, jit_compile=True).experimental_get_compiler_ir(tf.TensorSpec([1]))()
+
+
+def _refusal(function: MarkedFunction, rows: Optional[int]) -> Optional[str]:
+    """Why a function cannot be lowered; None where it can."""
+    captured = function.captured
+    if not all(isinstance(tensor, tf.__internal__.EagerTensor) for tensor in captured):
+        return "values of the surrounding graph are captured, which are not known before it runs"
+    specs = [_filled(tensor, rows or _ROWS) for tensor in function.arguments]
+    if any(spec is None for spec in specs):
+        return "an input of unknown rank"
+    context = eager_context.context()
+    extra = {"platform_name": None} if "platform_name" in inspect.signature(context.get_compiler_ir).parameters else {}
+    try:
+        context.get_compiler_ir(
+            device_name=_device(captured),
+            function_name=function.name,
+            flat_args=specs,
+            captured_inputs=captured,
+            stage="hlo",
+            **extra,
+        )
+    except (ValueError, tf.errors.OpError) as error:
+        return str(error)
+    return None
+
+
+def _filled(tensor: Any, rows: int) -> Optional[tf.TensorSpec]:
+    """The spec of an argument with every open dimension filled."""
+    if tensor.shape.rank is None:
+        return None
+    return tf.TensorSpec([rows if size is None else size for size in tensor.shape], tensor.dtype)
+
+
+def _device(captured: list[Any]) -> str:
+    """The device of the step's variables, or TensorFlow's first one."""
+    if captured:
+        return str(captured[0].backing_device)
+    return str(next(iter([*tf.config.list_logical_devices("GPU"), *tf.config.list_logical_devices("CPU")])).name)
+
+
+def _platform(function: MarkedFunction) -> str:
+    return "XLA_GPU_JIT" if "GPU:" in _device(function.captured) else "XLA_CPU_JIT"
