@@ -39,6 +39,9 @@ class FakeBridge:
     def step_counts(self, model: Any) -> Optional[StepCounts]:
         return self.counts
 
+    def accumulation_steps(self, optimizer: Any) -> int:
+        return 1
+
     def count_steps(self, model: Any) -> bool:
         return False
 

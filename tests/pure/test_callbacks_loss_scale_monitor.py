@@ -66,3 +66,51 @@ def test_every_so_many_batches(bridge: FakeBridge, every: int, per_call: int, re
 def test_interval_must_be_positive() -> None:
     with pytest.raises(ValueError, match="at least 1, received 0"):
         LossScaleMonitor(every_batches=0)
+
+
+def test_an_optimizer_restored_when_fit_starts_counts_for_nothing(bridge: FakeBridge) -> None:
+    """A resumed fit: the callback that restores comes later in the list."""
+    monitor = LossScaleMonitor()
+    start(monitor, Model())
+    bridge.counts = StepCounts(500, 20)
+    for epoch in (3, 4):
+        monitor.on_epoch_begin(epoch)
+        bridge.step(7, 1)
+        monitor.on_epoch_end(epoch)
+    assert [(record["epoch"], record["attempted"], record["skipped"]) for record in monitor.records] == [
+        (3, 8, 1),
+        (4, 16, 2),
+    ]
+
+
+def test_an_optimizer_rolled_back_between_epochs_and_within_one(bridge: FakeBridge) -> None:
+    monitor = LossScaleMonitor()
+    start(monitor, Model())
+    bridge.step(50)
+    monitor.on_epoch_begin(0)
+    bridge.step(5)
+    monitor.on_epoch_end(0)
+    bridge.counts = StepCounts(20, 0)
+    monitor.on_epoch_begin(1)
+    bridge.step(5)
+    monitor.on_epoch_end(1)
+    assert monitor.records[-1]["applied"] == 10
+    monitor.on_epoch_begin(2)
+    bridge.counts = StepCounts(3, 0)
+    monitor.on_epoch_end(2)
+    assert monitor.records[-1]["applied"] is None
+
+
+@pytest.mark.parametrize(("steps", "counts_updates"), [(None, 1), (11, 1), (11, 2)])
+def test_a_last_batch_numbered_too_high_is_no_multiple(
+    bridge: FakeBridge, steps: int, counts_updates: int
+) -> None:
+    """Eleven batches in calls of four: Keras 3 gives the last call number 11, which would be a twelfth batch."""
+    bridge.per_call = 4
+    monitor = LossScaleMonitor(every_batches=4)
+    start(monitor, Model(), steps=steps)
+    monitor.on_epoch_begin(0)
+    for last, done in ((3, 4), (7, 4), (11, 3)):
+        bridge.step(done // counts_updates)
+        monitor.on_train_batch_end(last)
+    assert [record["batch"] for record in monitor.records] == [3, 7]

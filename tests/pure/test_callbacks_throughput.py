@@ -148,12 +148,13 @@ def test_steps_per_execution_that_does_not_divide(clock: Clock, bridge: FakeBrid
 
 @pytest.mark.parametrize(("steps", "counted", "source"), [(11, 11, "params"), (None, 12, "batch_number")])
 def test_steps_without_an_optimizer_count(
-    clock: Clock, bridge: FakeBridge, steps: int, counted: int, source: str
+    clock: Clock, bridge: FakeBridge, monkeypatch: pytest.MonkeyPatch, steps: int, counted: int, source: str
 ) -> None:
     bridge.per_call = 4
     throughput = Throughput(warmup_steps=0)
     start(throughput, Model(), steps=steps)
-    bridge.step(1000)  # an optimiser count that cannot be that of three calls, as with two optimisers
+    # An optimiser count that cannot be that of three calls, as with two optimisers.
+    monkeypatch.setattr(bridge, "step", lambda steps: FakeBridge.step(bridge, 100 * steps))
     run_epoch(throughput, clock, bridge, [0.4, 0.4, 0.3], steps=11)
     epoch = throughput.summary()["epochs"][0]
     assert (epoch["steps"], epoch["steps_source"]) == (counted, source)

@@ -37,6 +37,7 @@ class LossScaleMonitor(Callback):
         self._every = every_batches
         self._session = session
         self._start: Optional[StepCounts] = None
+        self._before: Optional[StepCounts] = StepCounts(0, 0)
         self._epoch = 0
         self._multiple = 0
 
@@ -52,33 +53,41 @@ class LossScaleMonitor(Callback):
         self.bridge.count_steps(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Remembers the optimiser's counts, so that the records count this fit."""
+        """Starts the records of a fit."""
         self.records = []
+        self._before = StepCounts(0, 0)
         self._start = self.bridge.step_counts(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Remembers the epoch's number."""
+        """Remembers the optimiser's counts: a callback may have restored a saved optimiser since the last epoch."""
         self._epoch = epoch
         self._multiple = 0
+        self._start = self.bridge.step_counts(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Records at each multiple of ``every_batches``, once, whatever number of batches a call covers."""
-        if self._every is not None and (batch + 1) // self._every > self._multiple:
-            self._multiple = (batch + 1) // self._every
-            self._record(batch)
+        if self._every is None or (batch + 1) // self._every <= self._multiple:
+            return
+        counts = self.bridge.step_counts(self.model)
+        done = self._batches_done(batch, counts)
+        if done // self._every > self._multiple:
+            self._multiple = done // self._every
+            self._record(done - 1, counts)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Records; Keras has waited for the device already."""
-        self._record(None)
+        counts = self.bridge.step_counts(self.model)
+        self._record(None, counts)
+        self._before = self._in_fit(counts)
         if self._session is not None:
             self._session.measured("loss_scale", self.summary())
 
     def _implements_train_batch_hooks(self) -> bool:
         return self._every is not None
 
-    def _record(self, batch: Optional[int]) -> None:
+    def _record(self, batch: Optional[int], now: Optional[StepCounts]) -> None:
         state = self.bridge.loss_scale(getattr(self.model, "optimizer", None))
-        counts = _since(self._start, self.bridge.step_counts(self.model))
+        counts = self._in_fit(now)
         self.records.append(
             {
                 "epoch": self._epoch,
@@ -90,10 +99,39 @@ class LossScaleMonitor(Callback):
             }
         )
 
+    def _in_fit(self, now: Optional[StepCounts]) -> Optional[StepCounts]:
+        """Steps of this fit: those of the epochs that ended and those of this one."""
+        counts = _since(self._start, now)
+        if counts is None or self._before is None:
+            return None
+        return StepCounts(self._before.applied + counts.applied, _sum(self._before.skipped, counts.skipped))
+
+    def _batches_done(self, batch: int, now: Optional[StepCounts]) -> int:
+        """Batches of the epoch so far. Keras 3 numbers the last one too high where a call was not full.
+
+        Where fit does not know how many there are, the optimiser's count tells, unless it accumulates gradients.
+        """
+        steps = self.params.get("steps")
+        if steps:
+            return min(batch + 1, int(steps))
+        counts = _since(self._start, now)
+        attempted = None if counts is None else counts.attempted
+        per_call = self.bridge.steps_per_execution(self.model)
+        accumulates = self.bridge.accumulation_steps(getattr(self.model, "optimizer", None)) > 1
+        return attempted if attempted and not accumulates and batch + 1 - per_call < attempted <= batch else batch + 1
+
 
 def _since(start: Optional[StepCounts], now: Optional[StepCounts]) -> Optional[StepCounts]:
-    """Steps between two counts. A count that was None at the start began at zero."""
+    """Steps between two counts; None where they tell nothing, as after an optimiser was restored in between.
+
+    A count that was None at the start began at zero.
+    """
     if now is None or start is None:
         return now
+    applied = now.applied - start.applied
     skipped = None if now.skipped is None else now.skipped - (start.skipped or 0)
-    return StepCounts(now.applied - start.applied, skipped)
+    return None if applied < 0 or (skipped or 0) < 0 else StepCounts(applied, skipped)
+
+
+def _sum(first: Optional[int], second: Optional[int]) -> Optional[int]:
+    return None if first is None or second is None else first + second

@@ -72,12 +72,13 @@ class Throughput(Callback):
         self.epochs = []
         self._sample.clear()
         self._per_call = self.bridge.steps_per_execution(self.model)
-        self._attempted = _attempted_steps(self.bridge, self.model)
         self._clock.start_fit(-(-self._warmup_steps // self._per_call))
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Starts the wall clock of an epoch."""
         self._trained = None
+        # Not at the start of fit: a callback further down the list may restore a saved optimiser there.
+        self._attempted = _attempted_steps(self.bridge, self.model)
         self._clock.start_epoch()
         self._epoch_began = perf_counter()
 
@@ -127,8 +128,8 @@ class Throughput(Callback):
         return self.bridge.trace_count(self.model)
 
     def _count(self) -> StepCount:
-        before, self._attempted = self._attempted, _attempted_steps(self.bridge, self.model)
-        attempted = None if before is None or self._attempted is None else self._attempted - before
+        before, now = self._attempted, _attempted_steps(self.bridge, self.model)
+        attempted = None if before is None or now is None else now - before
         return count_steps(self._clock, attempted, self.params.get("steps"), self._per_call)
 
 
