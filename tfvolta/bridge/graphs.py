@@ -36,6 +36,8 @@ COLLECTIVES = frozenset(
         "HorovodReducescatter",
     }
 )
+# Operations that Tensor Cores serve: matrix products and convolutions, with their gradients.
+PRODUCT_WORDS = ("MatMul", "Conv1D", "Conv2D", "Conv3D", "DepthwiseConv2d", "Einsum", "CudnnRNN")
 _MAX_DEPTH = 12  # Keras nests three closures; a script's own wrappers add some
 
 
@@ -133,6 +135,7 @@ class _Tally:
         self.operations: collections.Counter[str] = collections.Counter()
         self.collectives: collections.Counter[str] = collections.Counter()
         self.hints: collections.Counter[str] = collections.Counter()
+        self.products: dict[str, list[str]] = {}
         self.functions = 0
         self.must_compile = False
         self._dtypes: dict[int, str] = {}
@@ -143,6 +146,8 @@ class _Tally:
         for node in nodes:
             dtype = node.attr["T"].type if "T" in node.attr else 0
             self.operations[f"{node.op}[{self._dtype(dtype)}]" if dtype else node.op] += 1
+            if dtype and any(word in node.op for word in PRODUCT_WORDS):
+                self.products.setdefault(self._dtype(dtype), []).append(node.name)
             if node.op in COLLECTIVES:
                 self.collectives[node.op] += 1
                 hint = node.attr["communication_hint"].s.decode() if "communication_hint" in node.attr else "none"
@@ -156,6 +161,7 @@ class _Tally:
             must_compile=self.must_compile,
             collectives=dict(self.collectives),
             hints=dict(self.hints),
+            products={dtype: tuple(names) for dtype, names in self.products.items()},
             traces=traces,
         )
 

@@ -69,6 +69,7 @@ class GraphSummary:
         must_compile: Whether a function carries ``_XlaMustCompile``.
         collectives: Collective operations by type, such as ``{"CollectiveReduceV2": 4}``.
         hints: The same by type and ``communication_hint``, such as ``{"CollectiveReduceV2[nccl]": 4}``.
+        products: Names of the matrix products and convolutions by dtype; a name holds the scopes of its layers.
         traces: Outermost traces that the counts are summed over; a count divided by it is that of one step.
     """
 
@@ -77,6 +78,7 @@ class GraphSummary:
     must_compile: bool
     collectives: Mapping[str, int]
     hints: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    products: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     traces: int = 1
 
     def count(self, operation: str, dtype: Optional[str] = None) -> int:

@@ -6,10 +6,10 @@ import dataclasses
 import fnmatch
 from typing import Any, Mapping, Sequence
 
+from tfvolta.bridge.graphs import PRODUCT_WORDS
+
 COMPUTE_DTYPES = {"float32": "float32", "mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
-# Operations that Tensor Cores serve: matrix products and convolutions, with their gradients.
-_PRODUCT_WORDS = ("MatMul", "Conv1D", "Conv2D", "Conv3D", "DepthwiseConv2d", "Einsum", "CudnnRNN")
 _SHOWN = 8
 
 
@@ -64,7 +64,7 @@ def products(operations: Mapping[str, int]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for key, number in operations.items():
         operation, _, dtype = key.rstrip("]").partition("[")
-        if dtype in _FLOATING and any(word in operation for word in _PRODUCT_WORDS):
+        if dtype in _FLOATING and any(word in operation for word in PRODUCT_WORDS):
             counts[dtype] = counts.get(dtype, 0) + number
     return counts
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
+from tfvolta.bridge.base import GraphSummary
 from tfvolta.bridge.base import Retrofit as Change
 from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.knobs.own_precision import multiplying_in_float32
 from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.knobs.policy import tensor_core_note
 from tfvolta.knobs.precision_groups import (
@@ -20,6 +22,7 @@ from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 
 NAME = "retrofit"
+FOUND = "precision found"
 _UNDONE = "retrofit undone"
 
 
@@ -28,6 +31,8 @@ def ensure_retrofit(context: Context) -> None:
     settings = context.config.mixed_precision
     changes = recall(context, NAME)
     if changes is None or set(group_layers(context.bridge, context.model, settings).outside) - _refused(context):
+        if changes is None:
+            remember(context, FOUND, group_layers(context.bridge, context.model, settings))
         change = context.bridge.retrofit(
             context.model, settings.policy, tuple(settings.float32_layers), settings.float32_output
         )
@@ -115,12 +120,15 @@ class Retrofit(Knob):
                 f"Variables that are not float32: {listed(halves)}. They were made so by the model itself.",
                 observed,
             )
+        found = recall(context, FOUND)
+        if found is not None and found.inside and found.outside:
+            observed["found_inside"], observed["found_outside"] = list(found.inside), list(found.outside)
         return self._from_the_graph(dtype, groups, context, observed)
 
     def _from_the_graph(
         self, dtype: str, groups: PrecisionGroups, context: Context, observed: dict[str, Any]
     ) -> Outcome:
-        said = _sentence(dtype, groups, observed["refused"])
+        said = _sentence(dtype, groups, observed)
         graph = context.bridge.train_graph(context.model)
         if graph is None:
             if getattr(context.model, "run_eagerly", False):
@@ -137,8 +145,8 @@ class Retrofit(Knob):
                 f"The traced step has no matrix product or convolution in {dtype}: {counts}.",
                 observed,
             )
-        # A product has no layer's name on it, so float32 ones are laid at the islands' door only where there are some.
-        if dtype != "float32" and stray and not groups.islands and not observed["refused"]:
+        own = _own_code(dtype, graph, groups, context, observed)
+        if dtype != "float32" and stray and not groups.islands and not observed["refused"] and not own:
             return Outcome(
                 Status.NO_EFFECT,
                 f"{stray} matrix products or convolutions of the traced step are in float32, outside of any island.",
@@ -146,14 +154,33 @@ class Retrofit(Knob):
             )
         seen = f" The traced step has {counts.get(dtype, 0)} matrix products and convolutions in {dtype}"
         rest = f" and {stray} in float32." if stray and dtype != "float32" else "."
-        return Outcome(Status.APPLIED, said + seen + rest, observed)
+        return Outcome(Status.APPLIED, said + seen + rest + own, observed)
 
     def undo(self, context: Context) -> bool:
         return undo_retrofit(context)
 
 
-def _sentence(dtype: str, groups: PrecisionGroups, refused: dict[str, str]) -> str:
+def _own_code(
+    dtype: str, graph: GraphSummary, groups: PrecisionGroups, context: Context, observed: dict[str, Any]
+) -> str:
+    """The sentence on layers that multiply in float32 by code of their own; empty where there are none."""
+    names = graph.products.get("float32", ()) if dtype != "float32" else ()
+    if not names:
+        return ""
+    kept = {*groups.islands, *observed["refused"]}
+    own = multiplying_in_float32(names, context.model, context.bridge.layers(context.model), kept)
+    observed["own_float32"] = own
+    return f" {listed(own)} multiplies in float32 by code of its own: the policy gains nothing there." if own else ""
+
+
+def _sentence(dtype: str, groups: PrecisionGroups, observed: Mapping[str, Any]) -> str:
+    refused = observed["refused"]
     parts = [f"{len(groups.inside)} layers compute in {dtype}, variables are float32"]
+    if "found_outside" in observed:
+        parts.append(
+            f"the model came half converted: {listed(observed['found_inside'])} computed in {dtype} already,"
+            f" {listed(observed['found_outside'])} did not"
+        )
     if groups.islands and dtype != "float32":
         parts.append(f"{len(groups.islands)} stay in float32 as asked: {listed(groups.islands)}")
     if refused:
