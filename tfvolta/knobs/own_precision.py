@@ -25,7 +25,7 @@ def multiplying_in_float32(
     scopes = [_scope(name) for name in names]
     exact = any(model.name in scope for scope in scopes)
     known = [(path.split("/"), path, layer) for path, layer in layers]
-    found = {}
+    found: dict[str, None] = {}
     for scope in scopes:
         path, layer = max(
             ((path, layer) for parts, path, layer in known if _lies_in(parts, scope, exact)),
