@@ -172,3 +172,51 @@ class Arrange(keras.callbacks.Callback):  # type: ignore[misc,name-defined]
         """The second epoch's start, when everything was traced."""
         if self._hook == "on_epoch_begin" and epoch == 1:
             self._action(self.model)
+
+
+class Mixing(L.Layer):  # type: ignore[misc,name-defined]
+    """Multiplies its input by a float32 constant, which float16 inputs make an error."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.inner = L.Dense(6)
+
+    def call(self, inputs: Any) -> Any:
+        """A product of two tensors that have to be of one dtype."""
+        return self.inner(inputs) * tf.constant([0.5], dtype=tf.float32)
+
+
+def mixing_model() -> Any:
+    """A model with one mixing layer between others."""
+    inputs = keras.Input((8, 8, 3))
+    x = L.Flatten()(L.Conv2D(4, 3)(inputs))
+    x = Mixing(name="mixing")(x)
+    return keras.Model(inputs, L.Dense(CLASSES, activation="softmax", name="head")(L.Dense(8, name="last")(x)))
+
+
+class Containers(L.Layer):  # type: ignore[misc,name-defined]
+    """Variables in a list, a dict, a tuple, an attribute and a module that is no layer."""
+
+    def build(self, shape: Any) -> None:
+        """Six scalars."""
+        make = lambda name: self.add_weight(name, (), initializer="ones")  # noqa: E731
+        self.listed = [make("a"), make("b")]
+        self.named = {"c": make("c")}
+        self.fixed = (make("d"), "text")
+        self.single = make("e")
+        self.module = tf.Module()
+        self.module.scale = tf.Variable(1.0)
+
+    def call(self, inputs: Any) -> Any:
+        """The product of all of them with the input."""
+        scales = [*self.listed, self.named["c"], self.fixed[0], self.single, self.module.scale]
+        for scale in scales:
+            inputs = inputs * scale
+        return inputs
+
+
+def containers_model() -> Any:
+    """A model around it."""
+    inputs = keras.Input((8, 8, 3))
+    x = Containers(name="containers")(L.Flatten()(inputs))
+    return keras.Model(inputs, L.Dense(CLASSES, activation="softmax", name="head")(L.Dense(8)(x)))

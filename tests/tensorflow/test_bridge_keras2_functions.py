@@ -167,7 +167,7 @@ def test_obstacles_that_can_be_tried_on_a_cpu_are_obstacles(kind: str) -> None:
         layer, value = getattr(L, kind)(0.2), tf.constant(np.ones((2, 8, 8, 3), "float32"))
     model = keras.Sequential([keras.Input(value.shape[1:], dtype=value.dtype), layer])
     assert kind in " ".join(BRIDGE.xla_obstacles(model))
-    with pytest.raises(Exception):  # noqa: B017, PT011 - TensorFlow's classes differ by version
+    with pytest.raises(Exception):  # noqa: B017 - TensorFlow's classes differ by version
         tf.function(lambda item: model(item, training=True), jit_compile=True)(value)
 
 

@@ -1,4 +1,4 @@
-"""Each private part of Keras 2 that the bridge uses; a test here fails when Keras changes it, before a training does."""
+"""Each private part of Keras 2 that the bridge uses; a test fails when Keras changes it, before a training does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A retrofitted Keras 2 model, saved during and after training, loads in plain Keras and trains on as if never stopped."""
+"""A Keras 2 model saved during or after a retrofitted fit loads in plain Keras and trains on as if never stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One conversion of a Keras 2 model to a policy: who converts, who stays, who is refused; corrected by trial runs."""
+"""One conversion of a Keras 2 model to a policy: who converts, who stays, who is refused."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ from typing import Any, Optional, Sequence
 
 import tensorflow as tf
 
-from tfvolta.bridge.base import RefusedLayer
-from tfvolta.bridge.keras2_autocast import Journal, casts_arguments
+from tfvolta.bridge.base import RefusedLayer, Retrofit
+from tfvolta.bridge.keras2_casts import (
+    cast_arguments,
+    cast_results,
+    casts_arguments,
+    leave_arguments,
+    save_as_float32,
+    set_spec,
+)
+from tfvolta.bridge.keras2_journal import Journal
 from tfvolta.bridge.keras2_layers import (
     Node,
     is_container,
     is_input,
     is_operation,
-    is_predictable,
     matches,
     nodes,
     policy_name,
 )
 from tfvolta.bridge.keras2_outputs import output_makers
 from tfvolta.bridge.keras2_package import Package
-from tfvolta.bridge.keras2_probe import try_out
 from tfvolta.bridge.keras2_refusals import CONVERTIBLE_POLICIES, refusal
+from tfvolta.bridge.keras2_variables import VariableCasts
 
 # Layers that create their variables with experimental_autocast=False and deal with float32 variables themselves.
 OWN_CASTING = frozenset({"BatchNormalization", "SyncBatchNormalization", "LayerNormalization", "Embedding"})
@@ -92,47 +99,12 @@ class Conversion:
         self.journal.revert(layer)
         if layer is self.model or is_container(layer):
             for child in layer._flatten_layers(recursive=False, include_self=False):
-                self.journal.cast_results(child, tf.float32)
+                cast_results(self.journal, child, tf.float32)
         self.refused[id(layer)] = reason
         self.journal.set_attribute(layer, _REASON, reason)  # a later retrofit need not try again
         if policy_name(layer) in CONVERTIBLE_POLICIES:
             self.journal.set_policy(layer, "float32")
         self._shield(layer)
-
-    def needs_trial(self) -> bool:
-        """Whether a layer of unknown behaviour is about to compute under the policy."""
-        computing = self._computing()
-        layers = [self.model, *(node.layer for node in computing)]
-        unknown = [layer for layer in layers if not is_predictable(self.package, layer)]
-        # Code that gets the results of layers in both precisions may mix them.
-        kept = self.islands | set(self.refused)
-        unknown += [node.parent for node in computing if id(node.layer) in kept and id(node.parent) not in kept]
-        symbolic = (self.package.functional, self.package.sequential)  # run no code of their own
-        return any(id(layer) not in self.refused and not isinstance(layer, symbolic) for layer in unknown)
-
-    def settle(self, spec: tuple[Sequence[Any], dict[str, Any]], modes: Sequence[bool] = (True, False)) -> None:
-        """Tries the model out and refuses one layer after the other until it computes.
-
-        Args:
-            spec: What the model is called with.
-            modes: Values of ``training`` to try.
-        """
-        for training in modes:
-            for _ in range(len(nodes(self.model)) + 1):
-                trial = try_out(self.package, self.model, spec, training)
-                if trial.culprit is None:
-                    break
-                if id(trial.culprit) in self.refused or id(trial.culprit) in self.islands:
-                    self.refuse_unpredictable(f"could not be tried out: {trial.reason}")
-                    return
-                self.refuse(trial.culprit, trial.reason)
-
-    def refuse_unpredictable(self, reason: str) -> None:
-        """Refuses every layer whose behaviour is not known; used where no trial run is possible."""
-        for node in nodes(self.model):
-            known = is_predictable(self.package, node.layer) or is_input(node.layer)
-            if not known and id(node.layer) not in self.refused and id(node.layer) not in self.islands:
-                self.refuse(node.layer, reason)
 
     def keep_loadable(self) -> None:
         """Lets a saved config describe a float32 model where a mixed one could not be built from it.
@@ -140,39 +112,34 @@ class Conversion:
         A bare operation that gets float16 and float32 needs casts, which a config cannot express: plain Keras would
         fail to load it. The weights, the optimiser and the loss scale are saved all the same.
         """
-        computing = self._computing()
+        computing = self.computing()
         mixed = [node.layer for node in computing if is_operation(node.layer) and casts_arguments(node.layer)]
         for layer in mixed:
             if id(layer) in self.refused:
                 self.refused[id(layer)] = f"{layer.__dict__.get(_REASON, self.refused[id(layer)])}; {_NOT_SAVED}"
         for node in computing if mixed else ():
             if policy_name(node.layer) == self.policy:
-                self.journal.save_as_float32(node.layer)
+                save_as_float32(self.journal, node.layer)
 
-    def converted_paths(self) -> tuple[str, ...]:
-        """Paths of the layers that compute in the policy now and did not before."""
-        return tuple(
-            node.path
-            for node in self._computing()
-            if policy_name(node.layer) == self.policy and id(node.layer) in self._changed
+    def result(self) -> Retrofit:
+        """What was changed; converted are the layers that compute in the policy now and did not before."""
+        computing = self.computing()
+        converted = [node for node in computing if id(node.layer) in self._changed]
+        refused = [
+            RefusedLayer(path, type(layer).__name__, self.refused[id(layer)])
+            for path, layer in [(self.model.name, self.model), *((node.path, node.layer) for node in nodes(self.model))]
+            if id(layer) in self.refused
+        ]
+        return Retrofit(
+            policy=self.policy,
+            converted=tuple(node.path for node in converted if policy_name(node.layer) == self.policy),
+            islands=tuple(node.path for node in computing if id(node.layer) in self.islands),
+            refused=tuple(refused),
+            undo_token=self.journal,
         )
 
-    def island_paths(self) -> tuple[str, ...]:
-        """Paths of the layers kept in float32 on purpose."""
-        return tuple(node.path for node in self._computing() if id(node.layer) in self.islands)
-
-    def refused_layers(self) -> tuple[RefusedLayer, ...]:
-        """The layers that could not be converted, with their reasons."""
-        found = [
-            RefusedLayer(node.path, type(node.layer).__name__, self.refused[id(node.layer)])
-            for node in nodes(self.model)
-            if id(node.layer) in self.refused
-        ]
-        if id(self.model) in self.refused:
-            found.insert(0, RefusedLayer(self.model.name, type(self.model).__name__, self.refused[id(self.model)]))
-        return tuple(found)
-
-    def _computing(self) -> list[Node]:
+    def computing(self) -> list[Node]:
+        """Layers other than those that mark inputs."""
         return [node for node in nodes(self.model) if not is_input(node.layer)]
 
     def _with_inner(self, kept: set[int]) -> set[int]:
@@ -187,10 +154,10 @@ class Conversion:
         if policy_name(layer) != self.policy:
             self._changed.add(id(layer))
         self.journal.set_policy(layer, self.policy)
-        self.journal.set_spec(layer)
-        self.journal.leave_arguments(layer)
+        set_spec(self.journal, layer)
+        leave_arguments(self.journal, layer)
         if self.policy != "float32" and not any(base.__name__ in OWN_CASTING for base in type(layer).__mro__):
-            self.journal.cast_variables(self.package, layer)
+            VariableCasts(self.package, self.journal, layer).apply()
 
     def _shield(self, layer: Any) -> None:
         """Makes a float32 layer get float32 in all its arguments, where Keras would not see to that."""
@@ -200,4 +167,4 @@ class Conversion:
             return
         if isinstance(layer, (self.package.functional, self.package.sequential)):
             return  # casts its inputs to those of its own input layers
-        self.journal.cast_arguments(layer, dtype)
+        cast_arguments(self.journal, layer, dtype)

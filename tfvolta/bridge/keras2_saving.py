@@ -40,7 +40,7 @@ def remember_optimizer(model: Any) -> None:
 
 
 def warn_of_hdf5(optimizer: Any) -> None:
-    """Warns, once for each optimiser, when an ``.h5`` file is being written whose state plain Keras will not restore."""
+    """Warns, once for each optimiser, when an ``.h5`` file is written whose state plain Keras will not restore."""
     model = vars(optimizer).get(_MODEL, lambda: None)()
     if model is None or not getattr(model, "use_legacy_config", False) or vars(optimizer).get(_WARNED):
         return
@@ -64,7 +64,7 @@ def restore_optimizer(model: Any, path: str) -> None:
     if os.path.isdir(path):
         model.load_weights(os.path.join(path, _SAVED_MODEL_VARIABLES)).expect_partial()
         return
-    import h5py  # type: ignore[import-untyped]
+    import h5py
 
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     with h5py.File(path, "r") as file:

@@ -58,7 +58,7 @@ class CountingSteps:
         return config
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def fixed_scale_class(package: Package) -> Any:
     """The state of a scale that overflows do not change, and that has steps with overflows skipped all the same.
 
