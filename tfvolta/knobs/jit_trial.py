@@ -69,10 +69,11 @@ def try_step(context: Context, model: Any, iterator: Any, journal: Journal) -> N
         if text:
             journal.warned(text)
         return
-    decision = JitDecision(False, f"Not compiled: XLA cannot compile {refused(trial.faults)}.", _fix(trial.faults))
+    decision = JitDecision(False, f"XLA cannot compile {refused(trial.faults)}.", _fix(trial.faults))
     remember(context, NAME, dataclasses.replace(known, decision=decision, trial=trial, layers=_layers(context)))
     context.bridge.set_jit(model, False)
-    logging.warning("tfvolta: %s", decision.reason)
+    if context.config.get("xla.jit") == "auto":  # otherwise it is an error or a warning
+        logging.warning("tfvolta: not compiled: %s", decision.reason)
     journal.settle()
 
 
