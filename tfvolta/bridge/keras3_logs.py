@@ -87,10 +87,20 @@ class LazyCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
 
     ``fit`` takes a CallbackList as it is, and so does the evaluation inside it. ``fit`` has not counted its batches
     when the list is made, so the number is taken when training begins.
+
+    A list that is made outside ``fit`` waits with ``set_model`` until training begins, for only then is the model built
+    and are its data known.
     """
 
+    def __init__(self, callbacks: Any, model: Any, deferred: bool = False, **parameters: Any) -> None:
+        super().__init__(callbacks, model=None if deferred else model, **parameters)
+        self._waiting = model if deferred else None
+
     def on_train_begin(self, logs: Optional[Mapping[str, Any]] = None) -> None:
-        """Tells the callbacks the number of batches, then that training begins."""
+        """Gives the callbacks the model and the number of batches, then tells them that training begins."""
+        if self._waiting is not None:
+            model, self._waiting = self._waiting, None
+            self.set_model(model)
         if self.params and self.params.get("steps") is None:
             steps = keras3_running_fit.batches(self.model)
             if steps is not None:
@@ -121,7 +131,7 @@ def callback_list(callbacks: Any, model: Any, **arguments: Any) -> LazyCallbackL
 
     Args:
         arguments: ``add_history`` (True), ``add_progbar`` (verbose is not 0), ``verbose`` ("auto"), ``epochs`` (1),
-            ``steps`` (None: counted when training begins).
+            ``steps`` (None: counted when training begins), ``deferred`` (False: ``set_model`` is called at once).
     """
     parameters: dict[str, Any] = {"verbose": "auto", "epochs": 1, "steps": None, **arguments}
     parameters.setdefault("add_history", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfvolta.callbacks.base import Logs
 from tfvolta.callbacks.carrier import Carrier
 
 
@@ -14,3 +15,8 @@ class ApplyPlan(Carrier):
     Args:
         session: An open session of the config.
     """
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Puts the fit into the evidence; a later fit replaces the measurements, not this."""
+        fit = {"model": self.model.name, "class": type(self.model).__name__, "epochs": self.params.get("epochs")}
+        self.session.recorder.fitted(fit)

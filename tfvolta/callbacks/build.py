@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfvolta.session import Session
 
 
-def session_callbacks(session: Session, batch_size: Optional[int] = None) -> list[Callback]:
+def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_before: int = 0) -> list[Callback]:
     """The callbacks that carry a session into ``model.fit``: its plan first, then the monitors that are turned on.
 
     Callbacks of your own go after them, so that what they save has the settings in it, and the time that they take at
@@ -24,11 +24,14 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None) -> lis
         session: The open session of the config.
         batch_size: Examples in a global batch where the caller knows it; otherwise Keras's loss tracker says how many
             examples there were.
+        fits_before: Fits of this run that had callbacks of their own.
     """
     monitor = session.config.monitor
     callbacks: list[Callback] = [ApplyPlan(session)]
     if monitor.throughput:
-        callbacks.append(Throughput(monitor.warmup_steps, examples_per_step=batch_size, session=session))
+        throughput = Throughput(monitor.warmup_steps, examples_per_step=batch_size, session=session)
+        throughput.fit = fits_before
+        callbacks.append(throughput)
     if monitor.loss_scale:
         callbacks.append(LossScaleMonitor(session=session))
     if monitor.memory:

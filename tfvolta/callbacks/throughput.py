@@ -40,6 +40,7 @@ class Throughput(Callback):
 
     Attributes:
         epochs: Figures of each epoch of the present or last fit.
+        fit: Number of the present or last fit, from 1.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Throughput(Callback):
         self._session = session
         self._sample: collections.deque[float] = collections.deque(maxlen=capacity)
         self._clock = CallClock(capacity, self._traces)
-        self._fit = 0
+        self.fit = 0
         self._attempted: Optional[int] = None
         self._per_call = 1
         self._epoch_began: Optional[float] = None
@@ -64,11 +65,11 @@ class Throughput(Callback):
 
     def summary(self) -> dict[str, Any]:
         """Figures of the present or last fit as JSON values; None where something could not be measured."""
-        return {"fit": self._fit, **summarise(self.epochs, list(self._sample))}
+        return {"fit": self.fit, **summarise(self.epochs, list(self._sample))}
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Starts the figures of a fit."""
-        self._fit += 1
+        self.fit += 1
         self.epochs = []
         self._sample.clear()
         self._per_call = self.bridge.steps_per_execution(self.model)

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         print(f"tfvolta: evidence in {session.recorder.path}", file=sys.stderr, flush=True)
     code = _run_script(session, arguments)
-    _report(session, arguments)
+    _report(session, arguments, code)
     return code
 
 
@@ -106,7 +106,7 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _report(session: Any, arguments: argparse.Namespace) -> None:
+def _report(session: Any, arguments: argparse.Namespace, code: int) -> None:
     """Prints how the run ended."""
     from tfvolta.evidence.store import read
 
@@ -119,5 +119,12 @@ def _report(session: Any, arguments: argparse.Namespace) -> None:
         print_report(evidence, path=session.recorder.path, console=Console(stderr=True))
     if arguments.json:
         outcomes = {name: outcome.status.value for name, outcome in evidence.outcomes.items()}
-        summary = {"run": session.recorder.path, "status": evidence.status, "outcomes": outcomes}
+        path = session.recorder.path
+        summary = {
+            "run": os.path.dirname(path),
+            "evidence": path,
+            "status": evidence.status,
+            "exit_code": code,
+            "outcomes": outcomes,
+        }
         print(json.dumps(summary), flush=True)

@@ -93,9 +93,11 @@ class ScriptRun:
         self.session.attach(model, in_fit=False)
 
     def _fit_callbacks(self, model: Any, callbacks: Any, arguments: Mapping[str, Any]) -> Any:
+        own = session_callbacks(self.session, batch_size=_batch_size(arguments), fits_before=self.fits)
         self.fits += 1
-        own = session_callbacks(self.session, batch_size=_batch_size(arguments))
-        return bridge_for(model).callback_list(_joined(own, callbacks), model, **_list_arguments(arguments))
+        joined = _joined(own, callbacks)
+        # The list is made just outside of fit, which has not looked at its data yet.
+        return bridge_for(model).callback_list(joined, model, deferred=True, **_list_arguments(arguments))
 
 
 def _batch_size(arguments: Mapping[str, Any]) -> Optional[int]:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tfvolta.session.ending import Origin
 
 
+# What is kept of each fit; the measurements themselves are those of the last one.
+_FIT_FIGURES = {"throughput": ("steps", "examples_per_second"), "loss_scale": ("scale", "applied", "skipped")}
+
+
 class SilentRecorder:
     """Keeps nothing: for a single callback, which leaves no files behind."""
 
@@ -54,7 +58,7 @@ class Recorder(SilentRecorder):
     """Writes one evidence file, anew whenever something became known, so that a killed run leaves the last state.
 
     Attributes:
-        path: The run's folder.
+        path: The evidence file in the run's folder.
     """
 
     def __init__(self, plan: Plan, origin: Origin):
@@ -115,8 +119,13 @@ class Recorder(SilentRecorder):
         self.write()
 
     def fitted(self, values: Mapping[str, Any]) -> None:
-        """Takes what a fit was and did, and writes."""
-        self._fields["fits"] = (*self._fields["fits"], dict(values))
+        """Takes what a fit was, adds the main figures of its monitors, and writes."""
+        figures = {
+            key: self._fields["measurements"].get(name, {}).get(key)
+            for name, keys in _FIT_FIGURES.items()
+            for key in keys
+        }
+        self._fields["fits"] = (*self._fields["fits"], {**values, **figures})
         self.write()
 
     def warned(self, text: str) -> None:
