@@ -38,7 +38,8 @@ def _script(folder: Path, body: str = TRAIN) -> Path:
 
 
 def _command(folder: Path, script: Path, *options: str, arguments: tuple[str, ...] = ()) -> list[str]:
-    return [sys.executable, "-m", "tfvolta", "run", "--directory", str(folder / "runs"), *options, str(script), *arguments]
+    run = [sys.executable, "-m", "tfvolta", "run", "--directory", str(folder / "runs")]
+    return [*run, *options, str(script), *arguments]
 
 
 def _run(folder: Path, script: Path, *options: str, arguments: tuple[str, ...] = (), environ: Any = None) -> Any:
@@ -153,7 +154,8 @@ def test_the_environment_is_contradicted_loudly(tmp_path: Path) -> None:
 
 LONG = TRAIN.replace("epochs=2", "epochs=100000").replace("verbose=0", "verbose=0, callbacks=[Tell()]").replace(
     "history =",
-    "class Tell(keras.callbacks.Callback):\n    def on_epoch_end(self, epoch, logs=None):\n        if epoch == 1: print('GOING', flush=True)\nhistory =",
+    "class Tell(keras.callbacks.Callback):\n    def on_epoch_end(self, epoch, logs=None):\n"
+    "        if epoch == 1: print('GOING', flush=True)\nhistory =",
 )
 
 
@@ -195,7 +197,8 @@ def test_json_is_the_last_line_and_the_scripts_output_stays(tmp_path: Path) -> N
 
 
 def test_mirrored_and_steps_per_execution_in_an_unmodified_script(tmp_path: Path) -> None:
-    options = ("--set", "strategy={kind: mirrored, logical_cpus: 2}", "--set", "mixed_precision=null", "--set", "xla=null")
+    options = ("--set", "strategy={kind: mirrored, logical_cpus: 2}", "--set", "mixed_precision=null")
+    options = (*options, "--set", "xla=null")
     plain = _run(tmp_path, _script(tmp_path), "--quiet", "--set", "mixed_precision=null", "--set", "xla=null")
     for path in (tmp_path / "runs").glob("*/evidence.json"):
         path.unlink()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from pathlib import Path
 
-from tests.processes.script_run import run_script
+import pytest
+
+from tests.processes.script_run import Done, run_script
 from tests.stack import KERAS3, STACK
 
 HEAD = """
@@ -16,7 +17,8 @@ x = np.random.RandomState(0).randn(64, 8).astype("float32")
 y = x[:, :1] * 0.5
 
 def make():
-    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, activation="relu", name="hidden"), keras.layers.Dense(1, name="head")])
+    hidden = keras.layers.Dense(16, activation="relu", name="hidden")
+    return keras.Sequential([keras.Input((8,)), hidden, keras.layers.Dense(1, name="head")])
 
 def dtypes(model):
     print("DTYPES", *[layer.compute_dtype for layer in model.layers if layer.weights])
@@ -29,10 +31,11 @@ dtypes(model)
 print("END")
 """
 MIXED = ("--set", "mixed_precision={policy: mixed_float16}", "--set", "xla=null", "--set", "devices=null", "--quiet")
-KERAS_IMPORT = {"keras3": "import keras", "keras2": "import keras", "tf_keras": "import tf_keras as keras"}[STACK]
+KERAS_NAME = "tf_keras" if STACK == "tf_keras" else "keras"
+KERAS_IMPORT = "import tf_keras as keras" if STACK == "tf_keras" else "import keras"
 
 
-def applied(done) -> None:
+def applied(done: Done) -> None:
     """The run ended well with the precision in force."""
     assert done.code == 0, done.err[-3000:]
     assert done.evidence["status"] == "completed"
@@ -40,19 +43,36 @@ def applied(done) -> None:
     assert "DTYPES float16 float32" in done.out and "END" in done.out
 
 
-@pytest.mark.parametrize(
-    "imports",
-    [
-        f"{KERAS_IMPORT}\nimport tensorflow as tf",
-        f"import tensorflow as tf\n{KERAS_IMPORT}",
-        "import tensorflow as tf\nfrom tensorflow import keras",
-        "import tensorflow.compat.v2 as tf\nkeras = tf.keras",
-        f"{KERAS_IMPORT.replace('keras', 'keras.layers', 1) if STACK != 'tf_keras' else 'import tf_keras.layers'}\n{KERAS_IMPORT}\nimport tensorflow as tf",
-    ],
-)
+IMPORTS = {
+    "keras first": f"{KERAS_IMPORT}\nimport tensorflow as tf",
+    "keras second": f"import tensorflow as tf\n{KERAS_IMPORT}",
+    "from tensorflow": "import tensorflow as tf\nfrom tensorflow import keras",
+    "compat": "import tensorflow.compat.v2 as tf\nkeras = tf.keras",
+    "a submodule first": f"from {KERAS_NAME}.layers import Dense\n{KERAS_IMPORT}\nimport tensorflow as tf",
+}
+
+
+@pytest.mark.parametrize("imports", IMPORTS.values(), ids=IMPORTS.keys())
 def test_however_keras_is_imported(tmp_path: Path, imports: str) -> None:
     head = HEAD.replace("import tensorflow as tf\nkeras = tf.keras", imports)
     applied(run_script(tmp_path, head + FIT, *MIXED))
+
+
+@pytest.mark.skipif(STACK == "keras2", reason="tf_keras belongs to newer TensorFlow")
+def test_the_other_keras_than_the_environment_means(tmp_path: Path) -> None:
+    other = "import tf_keras as keras" if KERAS3 else "import keras"
+    head = HEAD.replace("import tensorflow as tf\nkeras = tf.keras", f"{other}\nimport tensorflow as tf")
+    done = run_script(tmp_path, head + FIT, *MIXED)
+    applied(done)
+    assert done.evidence["stack"] == ("tf_keras" if KERAS3 else "keras3")
+
+
+@pytest.mark.skipif(STACK == "keras2", reason="one Keras only")
+def test_a_script_that_trains_models_of_both_keras(tmp_path: Path) -> None:
+    head = HEAD.replace("keras = tf.keras", "import keras, tf_keras\nkeras = tf_keras")
+    done = run_script(tmp_path, head + FIT + "keras = __import__('keras')" + FIT, *MIXED)
+    applied(done)
+    assert done.out.count("DTYPES float16 float32") == 2 and len(done.evidence["fits"]) == 2
 
 
 def test_a_policy_of_the_scripts_own_agrees_or_gives_way(tmp_path: Path) -> None:

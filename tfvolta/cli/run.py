@@ -54,7 +54,7 @@ def _run_script(session: Any, arguments: argparse.Namespace) -> int:
     except SystemExit as error:
         code = _exit_code(error)
         if code == 0:
-            return _completed(session)
+            return _completed(session, script)
         session.close("failed", failure.trim(error, arguments.script))
         return code
     except KeyboardInterrupt as error:
@@ -69,12 +69,12 @@ def _run_script(session: Any, arguments: argparse.Namespace) -> int:
         session.close("failed", failure.trim(error, arguments.script))
         failure.show(error)
         return 1
-    return _completed(session) or (0 if script.fits else _no_fit(session))
+    return _completed(session, script) or (0 if script.fits else _no_fit(session))
 
 
-def _completed(session: Any) -> int:
+def _completed(session: Any, script: Any) -> int:
     """Ends a session whose script came to its end; 2 where the script caught an error of tfvolta's and went on."""
-    error = session.ledger.fault()
+    error = script.error or session.ledger.fault()
     if error is None:
         session.close("completed")
         return 0

@@ -89,7 +89,8 @@ class Jit(Knob):
             known = JitMemory(bool(context.bridge.jit(context.model).effective), self.decide(value, context))
         decision = known.decision_of_a_trial(value, context) or self.decide(value, context)
         remember(context, self.name, dataclasses.replace(known, decision=decision))
-        context.bridge.set_jit(context.model, decision.on)
+        if not (decision.on and getattr(context.model, "run_eagerly", False)):  # which has no step to compile
+            context.bridge.set_jit(context.model, decision.on)
 
     def before_first_step(self, value: Any, context: Context, journal: Journal) -> None:
         """Tries the step with XLA before it runs, and says what will make XLA compile it twice."""

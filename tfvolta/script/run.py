@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import sys
 from types import ModuleType
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from tfvolta.bridge import bridge_for, bridge_for_stack
 from tfvolta.bridge.base import Hooks
 from tfvolta.callbacks.build import session_callbacks
+from tfvolta.errors import TfvoltaError
 from tfvolta.phase import Phase
 from tfvolta.script.import_hook import AfterImport
 from tfvolta.session import Session
@@ -22,11 +24,16 @@ class ScriptRun:
     The environment is set before the script starts. TensorFlow's import is followed by the devices phase. The
     strategy and the dtype policy come just before the first layer is constructed, so that a script's own device
     settings, which must come before TensorFlow starts, still can. ``compile`` and ``fit`` are wrapped.
+
+    Attributes:
+        fits: Calls of ``fit`` so far.
+        error: The first error of tfvolta's own that was raised into the script, whether or not the script caught it.
     """
 
     def __init__(self, session: Session):
         self.session = session
         self.fits = 0
+        self.error: Optional[TfvoltaError] = None
         self._undo_intercepts: list[Any] = []
         self._hook = AfterImport(
             {
@@ -60,7 +67,8 @@ class ScriptRun:
                 undo()
 
     def _tensorflow_imported(self, module: ModuleType) -> None:
-        self.session.enter(Phase.DEVICES)
+        with self._noticing():
+            self.session.enter(Phase.DEVICES)
 
     def _keras_imported(self, module: ModuleType) -> None:
         version = getattr(module, "__version__", "3")
@@ -72,10 +80,10 @@ class ScriptRun:
     def _intercept(self, stack: str) -> None:
         hooks = Hooks(
             before_layer=self._before_layer,
-            compile_arguments=lambda model, arguments: arguments,
+            compile_arguments=lambda model, arguments: compile_arguments(self.session, stack, arguments),
             after_compile=self._compiled,
             fit_callbacks=self._fit_callbacks,
-            after_fit=lambda model: None,
+            after_fit=lambda model: self._notice(sys.exc_info()[1]),
         )
         self._undo_intercepts.append(bridge_for_stack(stack).intercept(hooks))
 
@@ -83,14 +91,16 @@ class ScriptRun:
         session = self.session
         if session.reached is not None and session.reached >= Phase.BUILD:
             return
-        session.enter(Phase.BUILD)
+        with self._noticing():
+            session.enter(Phase.BUILD)
         strategy = session.context.strategy
         distribute = session.context.tensorflow.distribute
         if strategy is not None and not distribute.has_strategy():
             distribute.experimental_set_strategy(strategy)
 
     def _compiled(self, model: Any) -> None:
-        self.session.attach(model, in_fit=False)
+        with self._noticing():
+            self.session.attach(model, in_fit=False)
 
     def _fit_callbacks(self, model: Any, callbacks: Any, arguments: Mapping[str, Any]) -> Any:
         own = session_callbacks(self.session, batch_size=_batch_size(arguments), fits_before=self.fits)
@@ -98,6 +108,21 @@ class ScriptRun:
         joined = _joined(own, callbacks)
         # The list is made just outside of fit, which has not looked at its data yet.
         return bridge_for(model).callback_list(joined, model, deferred=True, **_list_arguments(arguments))
+
+
+    @contextlib.contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Remembers an error that the script's own ``except`` may hide."""
+        try:
+            yield
+        except TfvoltaError as error:
+            self._notice(error)
+            raise
+
+    def _notice(self, error: Optional[BaseException]) -> None:
+        """Keeps the first error of tfvolta's own that was raised into the script."""
+        if isinstance(error, TfvoltaError) and self.error is None:
+            self.error = error
 
 
 def _batch_size(arguments: Mapping[str, Any]) -> Optional[int]:
