@@ -25,6 +25,8 @@ def half_outputs(model: Any) -> Optional[tuple[str, ...]]:
     if ends is not None:
         halves = [layer for layer in ends if _is_half(layer)]
         return _paths(named, halves, model)
+    if not model.built:
+        return None  # a symbolic call would build it, and looking must change nothing
     trace = keras3_probe.trace(model)
     if trace is None or trace.error is not None:
         return None

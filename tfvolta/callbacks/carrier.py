@@ -29,6 +29,7 @@ class Carrier(Callback):
         super().__init__()
         self.session = session
         self._calls_until_verified = 0
+        self._audit_again = False
         self._found: set[str] = set()
 
     def set_model(self, model: Any) -> None:
@@ -41,6 +42,8 @@ class Carrier(Callback):
         """
         super().set_model(model)
         self.session.attach(model)
+        # A subclassed model shows its layers and outputs from its first call on.
+        self._audit_again = not getattr(model, "built", True)
         self._audit()
         self._calls_until_verified = 1 if self.bridge.stack == "keras3" else 1 + _KERAS2_TIMED_CALLS
 
@@ -63,7 +66,8 @@ class Carrier(Callback):
 
     def _look(self) -> None:
         self.session.step_traced(self.model)
-        self._audit()  # a subclassed model shows its layers and outputs from the first call on
+        if self._audit_again:
+            self._audit()
 
     def _audit(self) -> None:
         """Warns, once for each, of what makes training wrong or slow, and puts it into the evidence."""
