@@ -78,6 +78,12 @@ ROWS: dict[str, Row] = {
         {**_SCALE, "fixed": None},
         at_once=Status.PENDING,
     ),
+    "drop_remainder": Row(
+        {"xla": {"drop_remainder": True}},
+        True,
+        ends=Status.NO_EFFECT,  # the recorded fit was given data with a remainder, which a callback cannot change
+        at_once=Status.NO_EFFECT,
+    ),
     "jit": Row({"xla": {"jit": "model"}}, "model", at_once=Status.PENDING),
     "auto_clustering": Row({"xla": {"jit": "clustering"}}, "clustering", gpu_only=True),
     "steps_per_execution": Row({"fit": {"steps_per_execution": 4}}, 4),

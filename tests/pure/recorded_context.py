@@ -187,7 +187,7 @@ class RecordedBridge:
         self.policy = "float32"
         self.obstacles: list[str] = []
         self.trial = XlaTrial()
-        self.data: Optional[FitData] = None
+        self.data = FitData("arrays", 16, 40, 8)
         self.refused: tuple[RefusedLayer, ...] = ()
         self.keras = types.SimpleNamespace(utils=types.SimpleNamespace(set_random_seed=self._seed))
         self._tensorflow = tensorflow

@@ -78,6 +78,9 @@ def _fit(hooks: Hooks, original: Any) -> Any:
         if named is None:
             return original(self, *args, **kwargs)
         try:
+            if hooks.fit_arguments is not None:
+                given = {name: value for name, value in named.items() if name != "callbacks"}
+                named = {**named, **hooks.fit_arguments(self, given)}
             named["callbacks"] = hooks.fit_callbacks(self, named.get("callbacks"), dict(named))
             return original(self, **named)
         finally:

@@ -110,6 +110,8 @@ class _State:
             named.pop(next(iter(signature.parameters)))
             given = named.pop("callbacks")
             try:
+                if self.hooks.fit_arguments is not None:
+                    named = self.hooks.fit_arguments(model, named)
                 callbacks = self.hooks.fit_callbacks(model, given, named)
                 return original(model, callbacks=callbacks, **named)
             finally:

@@ -78,6 +78,9 @@ class Xla(Section):
     jit: Optional[Literal["auto", "model", "clustering", "off"]] = Field(
         None, description="auto decides for this model, stack and strategy and says why."
     )
+    drop_remainder: Optional[bool] = Field(
+        None, description="Leave out the last, smaller batch of an epoch, which XLA would compile once more."
+    )
     flags: list[Annotated[str, Field(pattern=r"^--")]] = Field(
         default_factory=list, description="Entries for XLA_FLAGS, such as --xla_gpu_autotune_level=4."
     )

@@ -11,6 +11,7 @@ from tfvolta.knobs.auto_clustering import AutoClustering
 from tfvolta.knobs.base import Knob
 from tfvolta.knobs.cudnn import CudnnAutotune, CudnnWorkspace
 from tfvolta.knobs.determinism import Determinism
+from tfvolta.knobs.drop_remainder import DropRemainder
 from tfvolta.knobs.gpu_threads import GpuThreadMode, GpuThreads
 from tfvolta.knobs.islands import Float32Islands
 from tfvolta.knobs.jit import Jit
@@ -52,6 +53,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     Retrofit,  # before the loss scale, so that a plain optimizer is wrapped once
     Float32Islands,
     LossScale,
+    DropRemainder,
     Jit,
     AutoClustering,
     LayoutOptimizer,

@@ -14,6 +14,7 @@ from tfvolta.bridge.base import Hooks
 from tfvolta.callbacks.build import session_callbacks
 from tfvolta.errors import TfvoltaError
 from tfvolta.phase import Phase
+from tfvolta.script.arguments import compile_arguments, fit_arguments
 from tfvolta.script.import_hook import AfterImport
 from tfvolta.session import Session
 
@@ -84,6 +85,7 @@ class ScriptRun:
             after_compile=self._compiled,
             fit_callbacks=self._fit_callbacks,
             after_fit=lambda model: self._notice(sys.exc_info()[1]),
+            fit_arguments=lambda model, arguments: fit_arguments(self.session, bridge_for(model), arguments),
         )
         self._undo_intercepts.append(bridge_for_stack(stack).intercept(hooks))
 
