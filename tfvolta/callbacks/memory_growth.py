@@ -20,6 +20,9 @@ class MemoryGrowth(Carrier):
         value: Whether memory grows as needed.
         strict: Whether coming too late is an error instead of a warning.
 
+    Attributes:
+        gpus: Names of the GPUs that were set, all visible ones or, on a machine without GPUs, none.
+
     Raises:
         LateError: The GPUs were already initialised (strict only); names the line to move.
     """
@@ -27,3 +30,5 @@ class MemoryGrowth(Carrier):
     def __init__(self, value: bool = True, strict: bool = True):
         super().__init__(session_of(strict, devices={"memory_growth": value}))
         self.session.enter(Phase.DEVICES)
+        growth = self.session.endings["memory_growth"].outcome.observed.get("growth", {})
+        self.gpus = [name for name, state in growth.items() if state is not None and bool(state) is value]

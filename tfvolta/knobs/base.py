@@ -93,6 +93,9 @@ class Knob(abc.ABC):
         undoable: Whether ``undo`` can restore the former state inside the process.
         covered_by: A knob of a later phase that reaches the same goal; where it is part of the plan, LATE or NO_EFFECT
             of this one is no error. Empty for most.
+        asks_tensorflow: Whether ``apply`` and ``verify`` look for themselves at the GPUs that TensorFlow has, and do
+            nothing where there are none. Such a knob is applied even where facts know of no GPU, as in a container that
+            shows CUDA and hides the driver's management library.
     """
 
     name: ClassVar[str]
@@ -104,6 +107,7 @@ class Knob(abc.ABC):
     changes_results: ClassVar[bool] = False
     undoable: ClassVar[bool] = True
     covered_by: ClassVar[str] = ""
+    asks_tensorflow: ClassVar[bool] = False
 
     def value(self, config: Any) -> Optional[Any]:
         """What the config asks for, or None to leave the setting alone."""

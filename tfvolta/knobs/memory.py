@@ -24,6 +24,7 @@ class MemoryGrowth(Knob):
     keys = ("devices.memory_growth",)
     phase = Phase.DEVICES
     closes_at = Moment.CONTEXT_INITIALIZED
+    asks_tensorflow = True
     move_to = _MOVE_TO
     techniques = ("M11", "M14")
 
@@ -88,6 +89,7 @@ class MemoryLimit(Knob):
     keys = ("devices.memory_limit_mb",)
     phase = Phase.DEVICES
     closes_at = Moment.CONTEXT_INITIALIZED
+    asks_tensorflow = True
     move_to = _MOVE_TO
     techniques = ("M11",)
 

@@ -44,6 +44,7 @@ class VisibleDevices(Knob):
     keys = ("devices.visible",)
     phase = Phase.DEVICES
     closes_at = Moment.CONTEXT_INITIALIZED
+    asks_tensorflow = True
     move_to = "call tfvolta.build_strategy(config) before the first tensor, model or optimizer is made"
     techniques = ("M11",)
 

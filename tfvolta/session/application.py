@@ -15,7 +15,7 @@ def apply_step(step: Step, context: Context) -> Outcome:
         step: What to apply.
         context: The live process, or a recorded one.
     """
-    if step.forecast.status is Status.NOT_APPLICABLE:
+    if step.forecast.status is Status.NOT_APPLICABLE and not step.knob.asks_tensorflow:
         return Outcome(Status.NOT_APPLICABLE, step.forecast.message)
     closure = context.closed(step.knob.closes_at)
     if closure is not None:
@@ -25,9 +25,9 @@ def apply_step(step: Step, context: Context) -> Outcome:
 
 
 def _late(step: Step, closure: Closure, context: Context) -> Outcome:
-    """LATE, unless what is asked for is in force already."""
+    """LATE, unless what is asked for is in force already, or there is nothing to set."""
     present = step.knob.verify(step.value, context)
-    if present.status is Status.APPLIED:
+    if present.status in (Status.APPLIED, Status.NOT_APPLICABLE):
         return present
     move_to = closure.move_to or step.knob.move_to
     return Outcome(Status.LATE, f"too late: {closure}. {move_to}", {"closed_by": closure.moment.name})
