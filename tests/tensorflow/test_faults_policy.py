@@ -155,7 +155,7 @@ def test_float64_and_pure_float16_layers_are_reported() -> None:
     assert "float64" in outcome(callback).observed["refused"]["wide"]
     hidden = keras.layers.Dense(8, dtype="float16", name="half")(inputs)
     model = compiled(keras.Model(inputs, keras.layers.Dense(1)(hidden)))
-    with pytest.raises(NoEffectError, match="not float32: .*half/kernel"):
+    with pytest.raises(NoEffectError, match=r"not float32: .*half/kernel"):
         fit(model, MixedPrecision())
 
 
@@ -169,7 +169,8 @@ def test_a_loaded_model(tmp_path: pathlib.Path, trained: bool, under_policy: boo
     model.save(tmp_path / "model.keras")
     if under_policy:
         keras.mixed_precision.set_global_policy("mixed_float16")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    # Keras 2 cannot load an optimizer without slots into the wrapper that it makes under a policy.
+    loaded = compiled(keras.models.load_model(tmp_path / "model.keras", compile=not under_policy))
     assert dtypes(loaded)["a"] == "float32"
     assert converted(loaded, MixedPrecision()) == {"a": "float16", "b": "float16", "head": "float32"}
 

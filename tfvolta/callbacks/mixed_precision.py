@@ -25,6 +25,7 @@ class MixedPrecision(Carrier):
         growth_steps: Finite steps in a row before the dynamic loss scale doubles.
         fixed_scale: A constant loss scale instead of a dynamic one.
         strict: Whether a setting that comes too late or changes nothing is an error instead of a warning.
+        allow_bfloat16_emulation: Accept bfloat16 on a GPU that computes it in float32, as Volta does.
 
     Raises:
         ConfigError: An argument is not accepted.
@@ -39,11 +40,14 @@ class MixedPrecision(Carrier):
         growth_steps: int = 2000,
         fixed_scale: Optional[float] = None,
         strict: bool = True,
+        allow_bfloat16_emulation: bool = False,
     ):
         # Defaults are left unsaid: a fixed scale excludes the other two, and bfloat16 has no loss scale at all.
         given = {"initial": initial_scale, "growth_steps": growth_steps, "fixed": fixed_scale}
         loss_scale = {key: value for key, value in given.items() if value != _DEFAULTS[key]}
         section: dict[str, Any] = {"policy": policy, "float32_layers": list(float32_layers)}
+        if allow_bfloat16_emulation:
+            section["allow_bfloat16_emulation"] = True
         if loss_scale:
             section["loss_scale"] = loss_scale
         super().__init__(session_of(strict, mixed_precision=section))

@@ -39,7 +39,22 @@ def _gpu_lines(facts: Facts) -> list[str]:
         models.setdefault(_gpu(gpu), []).append(gpu.index)
     if not models:
         return ["gpu      none"]
-    return [f"gpu      {len(indices)} x {words}" for words, indices in models.items()]
+    first = {_gpu(gpu): gpu for gpu in reversed(facts.gpus)}
+    return [
+        line
+        for words, indices in models.items()
+        for line in (f"gpu      {len(indices)} x {words}", f"math     {arithmetic(first[words])}")
+    ]
+
+
+def arithmetic(gpu: Gpu) -> str:
+    """Which arithmetic the GPU itself has. TensorFlow's switches are permissions and read the same on every machine."""
+    kinds = {
+        "float16 on Tensor Cores": gpu.has_float16_tensor_cores,
+        "bfloat16": gpu.has_bfloat16,
+        "TF32": gpu.has_tf32,
+    }
+    return "; ".join(f"{kind}: {'yes' if has else 'not available on this GPU'}" for kind, has in kinds.items())
 
 
 def _gpu(gpu: Gpu) -> str:
