@@ -22,6 +22,7 @@ _EXPORTS = {
     "errors": "tfvolta.errors",
     "precision": "tfvolta.precision",
     "audit": "tfvolta.audit",
+    "data": "tfvolta.data",
 }
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "build_callbacks",
     "build_strategy",
     "callbacks",
+    "data",
     "errors",
     "flags",
     "load_config",
@@ -38,7 +40,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tfvolta import audit, callbacks, errors, flags, precision
+    from tfvolta import audit, callbacks, data, errors, flags, precision
     from tfvolta.config import load_config
     from tfvolta.entry import build_callbacks, build_strategy
     from tfvolta.plan import make_plan

@@ -87,7 +87,7 @@ def state_of(model: Any) -> dict[str, Any]:
     for index, metric in enumerate(model.metrics):
         variables.update({f"metric {index} {i}": numbers(v) for i, v in enumerate(metric.variables)})
     variables["python"] = np.array(random.getstate()[1])
-    variables["numpy"] = np.array(np.random.get_state()[1])  # noqa: NPY002 - Keras uses the global generator
+    variables["numpy"] = np.array(np.random.get_state()[1])
     return variables
 
 

@@ -180,7 +180,8 @@ def _sort_calls(clock: CallClock, compiled: bool) -> tuple[dict[int, tuple[float
     left_out = dict(clock.set_aside)
     timed = [(call, seconds) for call, seconds in clock.kept() if call not in left_out]
     if compiled:
-        left_out.update({call: (seconds, _LIKELY) for call, seconds in _likely_compilations(timed)})
+        usual = [seconds for call, seconds in clock.kept() if left_out.get(call, (0.0, WARM_UP))[1] == WARM_UP]
+        left_out.update({call: (seconds, _LIKELY) for call, seconds in _likely_compilations(timed, usual)})
         timed = [(call, seconds) for call, seconds in timed if call not in left_out]
     if timed:
         clock.expect(statistics.median(seconds for _, seconds in timed))
@@ -192,8 +193,12 @@ def _batches_of(call: int, clock: CallClock, steps: int, per_call: int) -> int:
     return max(1, min(per_call, steps - call * per_call)) if call == clock.calls - 1 else per_call
 
 
-def _likely_compilations(timed: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    if len(timed) < 2:
+def _likely_compilations(timed: Sequence[tuple[int, float]], usual: Sequence[float]) -> list[tuple[int, float]]:
+    """Slow calls among those that count, compared with every call of the epoch in which nothing was traced.
+
+    Warm-up calls count in the comparison: the smaller last batch of a short epoch may be the only call after them.
+    """
+    if len(usual) < 2:
         return []
-    limit = max(_COMPILE_SECONDS, _COMPILE_RATIO * statistics.median_low(seconds for _, seconds in timed))
+    limit = max(_COMPILE_SECONDS, _COMPILE_RATIO * statistics.median_low(usual))
     return [(call, seconds) for call, seconds in timed if seconds > limit]
