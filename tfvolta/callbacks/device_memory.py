@@ -47,6 +47,7 @@ class DeviceMemory(Callback):
     def on_train_begin(self, logs: Logs = None) -> None:
         """Finds the GPUs and starts their peaks anew."""
         self.records = []
+        self.unavailable = {}
         self._devices = _gpus()
         if not self._devices:
             self.unavailable["all"] = "TensorFlow has no GPU in this process"
@@ -59,7 +60,14 @@ class DeviceMemory(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Reads the allocator's counters; this does not wait for the device."""
-        self.records.append({"epoch": epoch, "devices": {device: self._info(device) for device in self._devices}})
+        devices = {device: self._info(device) for device in self._devices}
+        known = {device: info for device, info in devices.items() if info is not None}
+        if known and not any(info["peak_bytes"] for info in known.values()):
+            # After training on a GPU its peak is not zero; one idle GPU beside a busy one is.
+            reason = "the allocator reports a peak of 0 bytes after training: it keeps no statistics"
+            self.unavailable.update(dict.fromkeys(known, reason))
+            devices.update(dict.fromkeys(known))
+        self.records.append({"epoch": epoch, "devices": devices})
         if self._session is not None:
             self._session.measured("memory", self.summary())
 
@@ -68,13 +76,10 @@ class DeviceMemory(Callback):
             return None
         try:
             info = _tensorflow().config.experimental.get_memory_info(device)
+            return {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
         except Exception as error:  # the allocator decides what it raises, and training must go on
             self.unavailable[device] = _reason(error)
             return None
-        if not info["peak"] and len(self._devices) == 1:
-            self.unavailable[device] = "the allocator reports a peak of 0 bytes after training: it keeps no statistics"
-            return None
-        return {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
 
 
 def _tensorflow() -> Any:
