@@ -2,7 +2,7 @@
 
 With ``steps_per_execution`` above 1 Keras 3 runs each step inside a ``tf.cond``. A step of several replicas cannot be
 placed there: every fit, evaluation included, ends in ``InvalidArgumentError: You must feed a value for placeholder
-tensor ... with dtype int32``. Here the condition only fetches the next batch, and the step is in the loop itself. A call
+tensor ... with dtype int32``. Here the condition only fetches the next batch, and the step is in the loop. A call
 in which the data run out ends with the steps that there were, as in Keras's own.
 
 Source: keras/src/backend/tensorflow/trainer.py, ``TensorFlowTrainer._make_function`` of Keras 3.15.
@@ -20,9 +20,9 @@ _NAME = "_make_function"
 
 
 def mend(model: Any) -> bool:
-    """Makes a model of several replicas use this loop where it runs several batches per call; False if nothing is to do.
+    """Makes a model of several replicas use this loop where it runs several batches per call; False if not.
 
-    It sits on the instance and asks for ``steps_per_execution`` each time a function is made, so that a later ``compile``
+    It sits on the instance and asks for ``steps_per_execution`` whenever a function is made, so that a later ``compile``
     is served too. Functions that exist and cannot work are made anew.
     """
     strategy = getattr(model, "_distribute_strategy", None)

@@ -2,7 +2,7 @@
 
 Keras marks the function that XLA shall compile (``_XlaMustCompile``) and nests it in the train function. Tracing the
 train function for the running fit's iterator takes no batch from it; TensorFlow keeps the trace, and training uses it.
-XLA's translator then lowers the marked function, which is where it refuses operations; nothing is compiled for a device.
+XLA's translator then lowers the marked function, which is where it refuses operations; nothing is compiled for a GPU.
 Source: tensorflow/compiler/jit/get_compiler_ir.cc; ``TF_GetCompilerIr`` in tensorflow/python/eager/context.py.
 """
 

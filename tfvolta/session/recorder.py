@@ -139,7 +139,7 @@ class Recorder(SilentRecorder):
         self.measured("undone", dict(undone))
 
     def write(self) -> None:
-        """Puts the present state on disk, whole. A disk that fails while training runs is no reason to stop training."""
+        """Puts the present state on disk, whole. A disk that fails is no reason to stop training."""
         if os.getpid() != self._fields["pid"]:
             self._move_to_child()
         try:
