@@ -166,9 +166,10 @@ def square(n):
     print("noise", file=sys.stderr)
     return n * n
 if __name__ == "__main__":
-    with multiprocessing.get_context("%s").Pool(2) as pool:
+    with multiprocessing.get_context("METHOD").Pool(2) as pool:
         print("SQUARES", pool.map(square, [1, 2, 3]))
-""" % method
+"""
+    body = body.replace("METHOD", method)
     train = "\n".join("    " + line for line in (HEAD + FIT).splitlines())
     done = run_script(tmp_path, body + train, *MIXED)
     applied(done)

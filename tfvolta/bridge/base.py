@@ -145,7 +145,7 @@ class Bridge(Protocol):
         """Batches per call of the train function."""
 
     def mend(self, model: Any) -> bool:
-        """Corrects what this Keras would do wrong in training the model whatever is asked; False if there is nothing."""
+        """Corrects what this Keras would do wrong in training the model, asked or not; False if there is nothing."""
 
     def examples_seen(self, model: Any) -> Optional[int]:
         """Examples of the running epoch, from the loss tracker's weight; one device read. None where it is not kept."""

@@ -22,7 +22,7 @@ _NAME = "_make_function"
 def mend(model: Any) -> bool:
     """Makes a model of several replicas use this loop where it runs several batches per call; False if not.
 
-    It sits on the instance and asks for ``steps_per_execution`` whenever a function is made, so that a later ``compile``
+    It sits on the instance and looks at ``steps_per_execution`` when a function is made, so that a later ``compile``
     is served too. Functions that exist and cannot work are made anew.
     """
     strategy = getattr(model, "_distribute_strategy", None)
