@@ -213,7 +213,7 @@ def test_statistics_that_raise(monkeypatch: pytest.MonkeyPatch, error: Exception
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_statistics_that_are_all_zero_are_no_statistics(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """An allocator without counters answers with zeros, for every GPU; one idle GPU beside a busy one is a true zero."""
+    """An allocator without counters answers with zeros, for every GPU; one idle GPU beside a busy one is a true 0."""
     pretend_gpus(monkeypatch, lambda device: {"current": 0, "peak": 0}, count=count)
     memory = DeviceMemory()
     fit(memory)
