@@ -17,10 +17,7 @@ _CONCLUSIVE = (
     "Detected unsupported operations",
     "must be a compile-time constant",
     "DataTypeToPrimitiveType",
-    "Trying to access resource",
 )
-# What says nothing about the step: the trial itself could not go on, at a table or a variable without a value.
-_TRIAL_ONLY = ("get_compiler_ir.cc", "surrounding graph", "unknown rank")
 _REFUSED = re.compile(r"(\w+) \(No registered '\w+' OpKernel for \w+ devices compatible with node \{\{node ([^}]+)\}\}")
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _COUNTED = re.compile(r"_\d+$")
@@ -72,7 +69,10 @@ def _called(operation: Any) -> list[str]:
 
 
 def is_conclusive(text: str, exact: bool) -> bool:
-    """Whether XLA's refusal holds for the step itself.
+    """Whether XLA's refusal holds for the step itself, and not only for this way of trying it.
+
+    What the translator says names an operation; anything else comes from the trial's surroundings, such as a table or a
+    variable without a value.
 
     Args:
         text: What XLA said.
@@ -80,7 +80,7 @@ def is_conclusive(text: str, exact: bool) -> bool:
     """
     if any(part in text for part in _CONCLUSIVE):
         return True
-    return exact and not any(part in text for part in _TRIAL_ONLY)
+    return exact and _NODE.search(text) is not None
 
 
 def named(text: str, function: MarkedFunction, layers: list[tuple[str, Any]]) -> tuple[XlaFault, ...]:

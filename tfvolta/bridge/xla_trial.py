@@ -118,7 +118,7 @@ def _refusal(function: MarkedFunction, rows: Optional[int]) -> Optional[str]:
             stage="hlo",
             **extra,
         )
-    except (ValueError, tf.errors.OpError) as error:
+    except Exception as error:  # of whatever kind: the trial must not end a training that might go well
         return str(error)
     return None
 
@@ -131,10 +131,10 @@ def _filled(tensor: Any, rows: int) -> Optional[tf.TensorSpec]:
 
 
 def _device(captured: list[Any]) -> str:
-    """The device of the step's variables, or TensorFlow's first one."""
-    if captured:
-        return str(captured[0].backing_device)
-    return str(next(iter([*tf.config.list_logical_devices("GPU"), *tf.config.list_logical_devices("CPU")])).name)
+    """The device that the step runs on: a GPU where one of its variables is there, or TensorFlow's first device."""
+    names = [str(tensor.backing_device) for tensor in captured if isinstance(tensor, tf.__internal__.EagerTensor)]
+    names = names or [device.name for device in tf.config.list_logical_devices()]
+    return next((name for name in names if "GPU:" in name), names[0])
 
 
 def _platform(function: MarkedFunction) -> str:
