@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from absl import logging
 
+import tfvolta
 from tests.pure.machines import machine
 from tfvolta.config import load_config
 from tfvolta.contradictions import JOURNAL, journal
-from tfvolta.errors import EvidenceError, LateError, LateWarning, PlanError
+from tfvolta.errors import ConfigError, EvidenceError, LateError, LateWarning, PlanError
 from tfvolta.outcome import Status
 from tfvolta.phase import Closure, Moment, Phase
 from tfvolta.session import Origin, Session
@@ -124,3 +125,17 @@ def test_closing_twice_keeps_the_first_end(tmp_path: Path) -> None:
     session.close("completed")
     evidence = json.loads(Path(session.recorder.path).read_text())
     assert evidence["status"] == "failed" and evidence["error"]["message"] == "the script's own"
+
+
+@pytest.mark.parametrize("wrong", ["configs/a.yaml", {"xla": {"jit": "auto"}}, None])
+def test_what_is_no_config_is_refused_with_the_call_that_makes_one(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"tfvolta\.load_config"):
+        tfvolta.build_strategy(wrong)
+    with pytest.raises(ConfigError, match=r"tfvolta\.load_config"):
+        tfvolta.build_callbacks(wrong)
+
+
+def test_a_line_says_how_the_settings_ended(tmp_path: Path) -> None:
+    session = _session(tmp_path, {})
+    session.enter(Phase.ENVIRONMENT)
+    assert "allocator UNVERIFIABLE" in session.ledger.summary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ class Carrier(Callback):
         self._calls_until_verified = 0
         self._audit_again = False
         self._found: set[str] = set()
+        self._said = ""
 
     def set_model(self, model: Any) -> None:
         """Applies what binds to a model, before the train step is traced.
@@ -63,6 +65,13 @@ class Carrier(Callback):
         if self._calls_until_verified:
             self._calls_until_verified = 0
             self._look()
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Says in a line how the settings ended, once; ``tfvolta run`` prints a whole report instead."""
+        if self.session.origin.script is None and self.session.ledger.summary() != self._said:
+            self._said = self.session.ledger.summary()
+            evidence = f"; evidence in {self.session.recorder.path}" if self.session.recorder.path else ""
+            print(f"tfvolta: {self._said}{evidence}", file=sys.stderr)
 
     def _look(self) -> None:
         self.session.step_traced(self.model)

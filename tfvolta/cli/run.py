@@ -90,7 +90,8 @@ def _no_fit(session: Any) -> int:
         return 0
     print(
         f"tfvolta: the script never called model.fit in this process, so these settings did not bind: "
-        f"{', '.join(pending)}. They reach Keras only through model.fit.",
+        f"{', '.join(pending)}. Layers and models take them when they are made, and the rest "
+        "comes with model.fit; a training loop of its own uses tfvolta.precision and tfvolta.build_strategy instead.",
         file=sys.stderr,
     )
     return 1

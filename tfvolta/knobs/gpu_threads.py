@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from typing import Any, Optional
 
 from tfvolta.knobs.base import Context, Forecast
@@ -36,6 +37,11 @@ def launch_threads(mode: str) -> int:
     return sum(n for name, n in names.items() if prefix and name.startswith((prefix[:_COMM_LENGTH], prefix[3:])))
 
 
+def _unseen(forecast: Forecast) -> Forecast:
+    """The same forecast, with the outcome that can be known of a pool without a name."""
+    return dataclasses.replace(forecast, status=Status.UNVERIFIABLE) if forecast.status is Status.APPLIED else forecast
+
+
 class GpuThreadMode(EnvironmentKnob):
     """Gives GPU kernel launches threads of their own, so that input work cannot delay them.
 
@@ -53,6 +59,9 @@ class GpuThreadMode(EnvironmentKnob):
 
     def variables(self, value: Any) -> dict[str, str]:
         return {"TF_GPU_THREAD_MODE": str(value)}
+
+    def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
+        return _unseen(super().forecast(value, facts, config))
 
     def explain(self, value: Any, facts: Any, config: Any) -> str:
         del config
@@ -102,7 +111,7 @@ class GpuThreads(EnvironmentKnob):
         return {"TF_GPU_THREAD_COUNT": str(value)}
 
     def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
-        forecast = super().forecast(value, facts, config)
+        forecast = _unseen(super().forecast(value, facts, config))
         mode = config.get("devices.gpu_thread_mode")
         if forecast.status is Status.NOT_APPLICABLE or mode in _PREFIX:
             return forecast

@@ -79,7 +79,8 @@ class Policy(Knob):
                 " constructed.",
                 observed,
             )
-        kept = f", {len(groups.islands)} stay in float32 as asked: {listed(groups.islands)}" if groups.islands else ""
+        islands = groups.islands if dtype != "float32" else ()
+        kept = f", {len(islands)} in float32 as asked: {listed(islands)}" if islands else ""
         return Outcome(Status.APPLIED, f"{len(groups.inside)} layers compute in {dtype}{kept}.", observed)
 
     def undo(self, context: Context) -> bool:

@@ -136,7 +136,7 @@ class Retrofit(Knob):
                     Status.APPLIED, f"{said} The model runs eagerly, so there is no graph to look at.", observed
                 )
             return Outcome(Status.PENDING, f"{said} The first traced step shows it.", observed)
-        counts = products(graph.operations)
+        counts = {dtype: -(-number // max(1, graph.traces)) for dtype, number in products(graph.operations).items()}
         observed["products"] = counts
         stray = counts.get("float32", 0)
         if dtype != "float32" and not counts.get(dtype) and counts:

@@ -75,6 +75,10 @@ class Ledger:
         """Whether another knob of the plan reaches the same goal later, so that this one may fall short."""
         return any(step.knob.name == self.endings[name].step.knob.covered_by for step in self.plan.steps)
 
+    def summary(self) -> str:
+        """How the settings ended, in a line, such as ``retrofit APPLIED, jit APPLIED``."""
+        return ", ".join(f"{name} {ending.outcome.status.value}" for name, ending in self.endings.items())
+
     def pending(self) -> list[str]:
         """Names of the knobs that have not ended, in the order of the plan."""
         return [step.knob.name for step in self.plan.steps if step.knob.name not in self.endings]

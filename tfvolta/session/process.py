@@ -6,6 +6,7 @@ import os
 from typing import Optional
 
 from tfvolta.config.schema import Config
+from tfvolta.errors import ConfigError, Problem
 from tfvolta.session.ending import Origin
 from tfvolta.session.session import Session
 
@@ -18,6 +19,7 @@ def session_for(config: Config, origin: Optional[Origin] = None) -> Session:
     ``build_strategy`` and ``build_callbacks`` of one config share one session, so that settings are applied once
     and land in one piece of evidence.
     """
+    _check(config)
     _open[:] = [session for session in _open if session.is_open]
     for session in _open:
         if session.config is config or session.config == config:
@@ -26,6 +28,21 @@ def session_for(config: Config, origin: Optional[Origin] = None) -> Session:
     _open.append(session)
     _close_at_exit(session)
     return session
+
+
+def _check(config: Config) -> None:
+    if not isinstance(config, Config):
+        raise ConfigError(
+            "This is not a config.",
+            [
+                Problem(
+                    where="config",
+                    expected="what tfvolta.load_config returns",
+                    received=f"{type(config).__name__} {str(config)[:80]!r}",
+                    fix="call tfvolta.load_config(path) and give its result",
+                )
+            ],
+        )
 
 
 def _close_at_exit(session: Session) -> None:
