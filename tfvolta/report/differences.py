@@ -37,14 +37,29 @@ def print_comparison(comparison: Comparison, console: Optional[Console] = None) 
     for name, found in comparison.sections.items():
         if found:
             heading(console, f"{_TITLES[name]}: {len(found)} difference{'s' * (len(found) > 1)}")
-            _print_section(console, found)
+            _print_section(console, _headline(name, found), len(found))
     same = [title.lower() for name, title in _TITLES.items() if not comparison.sections[name]]
     if same:
         console.print()
         console.print(Text(f"The same in both: {', '.join(same)}."))
 
 
-def _print_section(console: Console, found: tuple[Difference, ...]) -> None:
+def _headline(name: str, found: tuple[Difference, ...]) -> tuple[Difference, ...]:
+    """What a person looks at first: how settings ended, and figures of whole runs rather than of epochs."""
+    if name == "outcomes":
+        chosen = [difference for difference in found if difference.key.endswith(".status")]
+    elif name == "measurements":
+        chosen = [difference for difference in found if not any(part.isdigit() for part in _parts(difference.key))]
+    else:
+        return found
+    return tuple(chosen) or found
+
+
+def _parts(key: str) -> list[str]:
+    return key.replace("[", ".").replace("]", "").split(".")
+
+
+def _print_section(console: Console, found: tuple[Difference, ...], number: int) -> None:
     with_ratio = any(difference.ratio is not None for difference in found)
     table = new_table("", "A", "B", *(["B / A"] if with_ratio else []))
     table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
@@ -56,8 +71,9 @@ def _print_section(console: Console, found: tuple[Difference, ...]) -> None:
             *([Text(f"{difference.ratio:.3f}" if difference.ratio is not None else "")] if with_ratio else []),
         )
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
-    if len(found) > _MOST_ROWS:
-        console.print(Text(f"  and {len(found) - _MOST_ROWS} more; --json gives all", style="dim"))
+    hidden = number - min(len(found), _MOST_ROWS)
+    if hidden:
+        console.print(Text(f"  and {hidden} more; --json gives all", style="dim"))
 
 
 def _cell(value: object, origin: str) -> Text:
