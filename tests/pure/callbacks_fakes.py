@@ -42,6 +42,9 @@ class FakeBridge:
     def accumulation_steps(self, optimizer: Any) -> int:
         return 1
 
+    def mend(self, model: Any) -> bool:
+        return False
+
     def count_steps(self, model: Any) -> bool:
         return False
 

@@ -59,7 +59,7 @@ def test_monitors_serve_every_kind_of_model(kind: str) -> None:
         model.fit(dataset(), epochs=2, verbose=0, validation_data=dataset(8), callbacks=[throughput, scale, memory])
         summary = throughput.summary()
         assert [epoch["steps"] for epoch in summary["epochs"]] == [11, 11]
-        assert [epoch["steps_source"] for epoch in summary["epochs"]] == ["optimizer"] * 2
+        assert [epoch["steps_source"] for epoch in summary["epochs"]] == ["calls"] * 2
         assert [epoch["examples"] for epoch in summary["epochs"]] == ([None] * 2 if kind == "own_step" else [44] * 2)
         assert summary["step_seconds_median"] > 0
         assert scale.summary()["applied"] == 22

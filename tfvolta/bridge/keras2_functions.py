@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+import tensorflow as tf
+
 from tfvolta.bridge import graphs
 from tfvolta.bridge.base import GraphSummary, JitState
 from tfvolta.bridge.keras2_package import Package
@@ -11,6 +13,7 @@ from tfvolta.bridge.keras2_refusals import xla_obstacles
 from tfvolta.errors import BridgeError, Problem
 
 _KINDS = ("train", "test", "predict")
+_MENDED = "_tfvolta_waits_for_batches"
 
 
 def reset_functions(model: Any) -> None:
@@ -35,6 +38,19 @@ def _remake(model: Any, kinds: list[str]) -> None:
         made = getattr(model, f"make_{kind}_function")(force=True)
         if getattr(model, f"{kind}_function") is None:  # an overriding method that only returns the function
             setattr(model, f"{kind}_function", made)
+
+
+def _after_its_batch(model: Any, train_step: Any) -> Any:
+    """A train step whose operations all wait for the batch, unless XLA makes one operation of it."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def waiting_step(data: Any) -> Any:
+        tensors = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
+        with tf.control_dependencies([] if model.run_eagerly or model.jit_compile else tensors):
+            return train_step(data)
+
+    waiting_step.__func__ = getattr(train_step, "__func__", None)  # whose it is, as of a bound method
+    return waiting_step
 
 
 class FunctionPart:
@@ -107,9 +123,15 @@ class FunctionPart:
             reset_functions(model)
 
     def mend(self, model: Any) -> bool:
-        """Nothing to correct: Keras 2 runs several steps of several replicas in one call."""
-        del model
-        return False
+        """Makes the train step wait for its batch; False where it does already.
+
+        The optimiser's count needs nothing of the batch, so it goes on by one where data of unknown size run out.
+        """
+        if _MENDED in model.__dict__:
+            return False
+        model.__dict__[_MENDED] = True
+        model.__dict__["train_step"] = _after_its_batch(model, model.train_step)
+        return True
 
     def steps_per_execution(self, model: Any) -> int:
         """Batches per call of the train function."""

@@ -15,7 +15,7 @@ from tfvolta.bridge import (
     keras3_loss_scale,
     keras3_outputs,
     keras3_precision,
-    keras3_several_steps,
+    keras3_step_loop,
 )
 from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
@@ -110,7 +110,7 @@ class _TrainFunction:
         return int(model.steps_per_execution)
 
     def mend(self, model: Any) -> bool:
-        return keras3_several_steps.mend(model)
+        return keras3_step_loop.mend(model)
 
 
 class Keras3Bridge(_Layers, _LossScale, _TrainFunction, CustomLoopPart, XlaPart):

@@ -34,7 +34,10 @@ class CompileStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepCount:
-    """Batches in an epoch, and what counted them: ``optimizer``, ``params`` of fit, or the last ``batch_number``."""
+    """Batches in an epoch, and what counted them.
+
+    That is ``calls`` where each is one batch, else ``optimizer``, ``params`` of fit, or the last ``batch_number``.
+    """
 
     steps: int
     source: str
@@ -63,7 +66,7 @@ class EpochTimes:
     Attributes:
         epoch: Number of the epoch, as Keras counts.
         steps: Training batches.
-        steps_source: What counted them: ``optimizer``, ``params`` or ``batch_number``.
+        steps_source: What counted them: ``calls``, ``optimizer``, ``params`` or ``batch_number``.
         seconds: Wall time of training, up to the moment at which the device had finished.
         wait_seconds: Of these, after the last call returned: how far the host had run ahead of the device.
         timed_steps: Steps that count, without warm-up and compilation.
@@ -124,6 +127,8 @@ def count_steps(clock: CallClock, attempted: Optional[int], in_fit: Optional[int
         in_fit: ``steps`` of fit's parameters; None where not known.
         per_call: ``steps_per_execution``.
     """
+    if per_call == 1:
+        return StepCount(clock.calls, "calls")
     least = max(0, clock.calls - 1) * per_call + min(1, clock.calls)
     if attempted is not None and least <= attempted <= clock.begun_calls * per_call:
         return StepCount(attempted, "optimizer")

@@ -1,0 +1,116 @@
+"""Keras 3: the loop around a train or test step, corrected where Keras's own runs wrongly.
+
+Two faults of Keras 3.15 are mended:
+
+- A batch is fetched and the step run in one graph, in which the optimiser's count does not wait for the batch. Where data
+  of unknown size run out, the count goes on by one although nothing was trained, once an epoch. Here it waits.
+- With ``steps_per_execution`` above 1 each step runs inside a ``tf.cond``. A step of several replicas cannot be placed
+  there: every fit, evaluation included, ends in ``InvalidArgumentError: You must feed a value for placeholder tensor ...
+  with dtype int32``. Here the condition only fetches the next batch, and the step is in the loop itself. A call in which
+  the data run out ends with the steps that there were, as in Keras's own.
+
+Source: keras/src/backend/tensorflow/trainer.py, ``TensorFlowTrainer._make_function``.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Callable
+
+import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, reduce_per_replica
+
+_NAME = "_make_function"
+_Step = Callable[[Any], Any]
+
+
+def mend(model: Any) -> bool:
+    """Gives a model the corrected loop; False where it has it, or a loop of its own.
+
+    It sits on the instance and asks for ``steps_per_execution`` each time a function is made, so that a later ``compile``
+    is served too. A train function that exists is made anew only where it cannot work.
+    """
+    if _NAME in model.__dict__ or type(model)._make_function is not TensorFlowTrainer._make_function:
+        return False
+    model.__dict__[_NAME] = types.MethodType(_make_function, model)
+    if _needs_own_loop(model):
+        for kind in ("train", "test"):
+            if getattr(model, f"{kind}_function", None) is not None:
+                getattr(model, f"make_{kind}_function")(force=True)
+    return True
+
+
+def _replicas(model: Any) -> int:
+    return int(model.distribute_strategy.num_replicas_in_sync)
+
+
+def _needs_own_loop(model: Any) -> bool:
+    return bool(model.steps_per_execution > 1 and _replicas(model) > 1)
+
+
+def _make_function(self: Any, step_function: _Step) -> _Step:
+    """Replaces ``TensorFlowTrainer._make_function``."""
+    if self.run_eagerly or (self.steps_per_execution > 1 and not _needs_own_loop(self)):
+        own: _Step = TensorFlowTrainer._make_function(self, step_function)
+        return own
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def one_step_on_data(data: Any) -> Any:
+        # Set outside of this function, the dependencies would not reach what is inlined from it. A step that XLA compiles
+        # is one operation that waits for its batch anyway.
+        with tf.control_dependencies([] if self.jit_compile else _tensors(data)):
+            outputs = self.distribute_strategy.run(step_function, args=(data,))
+        return reduce_per_replica(outputs, self.distribute_strategy, reduction="auto")
+
+    compiled = tf.function(one_step_on_data, reduce_retracing=True, jit_compile=self.jit_compile)
+    one_step = self._autoconvert_optionals(compiled)
+    loop = _one_step(one_step) if self.steps_per_execution == 1 else _several_steps(self, one_step)
+    traced = tf.function(loop, reduce_retracing=True)
+
+    def function(iterator: Any) -> Any:
+        if isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
+            return traced(iterator)
+        outputs = None
+        for _, data in zip(range(self.steps_per_execution), iterator):  # train_on_batch
+            outputs = one_step(data)
+        return outputs
+
+    return function
+
+
+def _tensors(data: Any) -> list[Any]:
+    """The tensors that a batch consists of, of all replicas."""
+    return [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
+
+
+def _one_step(one_step: _Step) -> Any:
+    """The next batch, and a step with it."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def one_step_on_iterator(iterator: Any) -> Any:
+        return one_step(iterator.get_next())
+
+    return one_step_on_iterator
+
+
+def _several_steps(model: Any, one_step: _Step) -> Any:
+    """The first step, and then others for as long as there are data and the call has room."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def several_steps_on_iterator(iterator: Any) -> Any:
+        most = model.steps_per_execution
+        outputs = one_step(iterator.get_next())
+
+        def goes_on(step: Any, _: Any, batch: Any) -> Any:
+            return tf.logical_and(step < most, batch.has_value())
+
+        def next_step(step: Any, _: Any, batch: Any) -> Any:
+            done = one_step(batch.get_value())
+            # A batch that is fetched and not used would be lost to the next call.
+            following = tf.cond(step + 1 < most, iterator.get_next_as_optional, lambda: batch)
+            return step + 1, done, following
+
+        start = (tf.constant(1), outputs, iterator.get_next_as_optional())
+        return tf.while_loop(goes_on, next_step, start)[1]
+
+    return several_steps_on_iterator
