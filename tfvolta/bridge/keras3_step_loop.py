@@ -2,12 +2,12 @@
 
 Two faults of Keras 3.15 are mended:
 
-- A batch is fetched and the step run in one graph, in which the optimiser's count does not wait for the batch. Where data
-  of unknown size run out, the count goes on by one although nothing was trained, once an epoch. Here it waits.
+- A batch is fetched and the step run in one graph, in which the optimiser's count does not wait for the batch. Where
+  data of unknown size run out, the count goes on by one although nothing was trained, once an epoch. Here it waits.
 - With ``steps_per_execution`` above 1 each step runs inside a ``tf.cond``. A step of several replicas cannot be placed
-  there: every fit, evaluation included, ends in ``InvalidArgumentError: You must feed a value for placeholder tensor ...
-  with dtype int32``. Here the condition only fetches the next batch, and the step is in the loop itself. A call in which
-  the data run out ends with the steps that there were, as in Keras's own.
+  there: every fit, evaluation included, ends in ``InvalidArgumentError: You must feed a value for placeholder tensor
+  ... with dtype int32``. Here the condition only fetches the next batch, and the step is in the loop itself. A call in
+  which the data run out ends with the steps that there were, as in Keras's own.
 
 Source: keras/src/backend/tensorflow/trainer.py, ``TensorFlowTrainer._make_function``.
 """
@@ -27,8 +27,8 @@ _Step = Callable[[Any], Any]
 def mend(model: Any) -> bool:
     """Gives a model the corrected loop; False where it has it, or a loop of its own.
 
-    It sits on the instance and asks for ``steps_per_execution`` each time a function is made, so that a later ``compile``
-    is served too. A train function that exists is made anew only where it cannot work.
+    It sits on the instance and asks for ``steps_per_execution`` each time a function is made, so that a later
+    ``compile`` is served too. A train function that exists is made anew only where it cannot work.
     """
     if _NAME in model.__dict__ or type(model)._make_function is not TensorFlowTrainer._make_function:
         return False
