@@ -96,7 +96,8 @@ def find_contradictions(request: Request, steps: Sequence[tuple[Knob, Any]]) -> 
         received = user.get(variable)
         if received is not None and _differs(expected, received):
             found.append(_problem(request, key, variable, expected, received))
-    return found + list(_flag_contradictions(request, user)) + list(_visible_contradictions(request, user))
+    found += [*_flag_contradictions(request, user), *_visible_contradictions(request, user)]
+    return found + list(_backend_contradictions(request, user))
 
 
 def _flag_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[Problem]:
@@ -112,6 +113,18 @@ def _flag_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[
     )
     if auto_jit and request.get("xla.jit") in ("off", "model"):
         yield _problem(request, "xla.jit", "TF_XLA_FLAGS", "without --tf_xla_auto_jit", user["TF_XLA_FLAGS"])
+
+
+def _backend_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[Problem]:
+    backend = user.get("KERAS_BACKEND", "")
+    if request.facts.keras == "keras3" and backend not in ("", "tensorflow"):
+        yield Problem(
+            where="environment: KERAS_BACKEND",
+            expected="KERAS_BACKEND=tensorflow, or unset",
+            received=f"KERAS_BACKEND={backend}",
+            why="these settings are TensorFlow's; Keras on another backend does not look at them",
+            fix="unset KERAS_BACKEND",
+        )
 
 
 def _visible_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[Problem]:

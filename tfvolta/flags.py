@@ -7,6 +7,7 @@ Example:
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 _CONFIG = "tfvolta_config"
@@ -43,6 +44,7 @@ def config(flag_values: Any = None) -> Any:
 
     Raises:
         ConfigError: The flags were not defined or not parsed, or the config cannot be used.
+        SystemExit: The config that absl's own command line names cannot be used; the problems are printed.
     """
     from absl import flags
 
@@ -63,4 +65,11 @@ def config(flag_values: Any = None) -> Any:
                 )
             ],
         )
-    return load_config(values[_CONFIG].value, overrides=values[_SET].value)
+    try:
+        return load_config(values[_CONFIG].value, overrides=values[_SET].value)
+    except ConfigError as error:
+        if flag_values is not None:
+            raise
+        # The command line of a program: its user gets the message, and no traceback of the program's code.
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from error

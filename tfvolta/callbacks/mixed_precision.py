@@ -45,7 +45,10 @@ class MixedPrecision(Carrier):
         # Defaults are left unsaid: a fixed scale excludes the other two, and bfloat16 has no loss scale at all.
         given = {"initial": initial_scale, "growth_steps": growth_steps, "fixed": fixed_scale}
         loss_scale = {key: value for key, value in given.items() if value != _DEFAULTS[key]}
-        section: dict[str, Any] = {"policy": policy, "float32_layers": list(float32_layers)}
+        section: dict[str, Any] = {
+            "policy": policy,
+            "float32_layers": [float32_layers] if isinstance(float32_layers, str) else list(float32_layers),
+        }
         if allow_bfloat16_emulation:
             section["allow_bfloat16_emulation"] = True
         if loss_scale:

@@ -20,6 +20,6 @@ def session_of(strict: bool, **sections: Any) -> Session:
         PlanError: The setting cannot work on this machine or stack.
     """
     from tfvolta.config import load_config
-    from tfvolta.session import Origin, session_for
+    from tfvolta.session import Origin, Session
 
-    return session_for(load_config(run={"strict": strict}, **sections), Origin(record=False))
+    return Session(load_config(run={"strict": strict}, **sections), origin=Origin(record=False))

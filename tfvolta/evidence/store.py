@@ -88,6 +88,8 @@ class EvidenceStore:
             _check_run_id(run_id)
         try:
             parent.mkdir(parents=True, exist_ok=True)
+        except ValueError as error:  # a NUL character
+            raise _cannot_write(parent, OSError(errno.EINVAL, str(error))) from error
         except OSError as error:
             raise _cannot_write(parent, error) from error
         return cls(_make_named(parent, run_id) if run_id is not None else _make_unique(parent))

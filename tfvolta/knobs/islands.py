@@ -60,13 +60,17 @@ class Float32Islands(Knob):
         half = COMPUTE_DTYPES[context.config.mixed_precision.policy]
         if half not in dtypes.values():
             return Outcome(
-                Status.NO_EFFECT, f"No layer computes in {half}, so there is nothing to keep apart from it.", observed
+                Status.NO_EFFECT,
+                f"No layer computes in {half}, so there is nothing to keep apart from it."
+                + (" Its only layers make the outputs: set float32_output: false." if value["output"] else ""),
+                observed,
             )
         if unmatched:
             names = sorted(set(classes.values()))
             return Outcome(
                 Status.NO_EFFECT,
-                f"No layer matches {', '.join(unmatched)}; the model has the classes {listed(names)}.",
+                f"No layer matches {', '.join(unmatched)}; the model has the classes {listed(names)} and the layers"
+                f" {listed(sorted(classes))}.",
                 observed,
             )
         if value["output"] and not outputs:

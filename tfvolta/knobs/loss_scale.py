@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from tfvolta.bridge.base import LossScaleSettings, LossScaleState
+from tfvolta.bridge.own_step import leaves_loss_unscaled
 from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
+
+_UNSCALED = (
+    "{}.train_step takes its gradients itself and never scales the loss. Take them from"
+    " tfvolta.precision.scale_loss(self.optimizer, loss), then use unscale_gradients and apply_gradients from there;"
+    " on Keras 3 self.optimizer.scale_loss(loss) before tape.gradient is enough"
+)
 
 
 class LossScale(Knob):
@@ -58,12 +65,16 @@ class LossScale(Knob):
         )
 
     def apply(self, value: Any, context: Context) -> None:
+        if leaves_loss_unscaled(context.model):
+            return  # the wrapper would divide gradients that nothing multiplied
         former = context.bridge.loss_scale(_optimizer(context))
         installed = context.bridge.install_loss_scale(context.model, LossScaleSettings(**value))
         if recall(context, self.name) is None:
             remember(context, self.name, installed and former is None)
 
     def verify(self, value: Any, context: Context) -> Outcome:
+        if leaves_loss_unscaled(context.model):
+            return Outcome(Status.NO_EFFECT, _UNSCALED.format(type(context.model).__name__), {"own_train_step": True})
         state = context.bridge.loss_scale(_optimizer(context))
         if state is None:
             return Outcome(
@@ -102,9 +113,7 @@ class LossScale(Knob):
         return bool(models) and all(changed.value for changed in models)
 
 
-def _without_a_graph(
-    value: Any, state: LossScaleState, context: Context, observed: dict[str, Any]
-) -> Outcome:
+def _without_a_graph(value: Any, state: LossScaleState, context: Context, observed: dict[str, Any]) -> Outcome:
     """Before the first trace; an eager model never has one, so there the optimizer's own counts are looked at."""
     said = f"The loss scale is {state.scale:g}"
     if not getattr(context.model, "run_eagerly", False):

@@ -71,8 +71,12 @@ def products(operations: Mapping[str, int]) -> dict[str, int]:
 
 def variables_not_float32(model: Any) -> list[str]:
     """Trainable variables of a model that are not float32."""
+    try:
+        variables = model.trainable_variables
+    except ValueError:
+        return []  # Keras 2 has no list of them before a Sequential without an input is built
     found = []
-    for variable in model.trainable_variables:
+    for variable in variables:
         dtype = getattr(variable.dtype, "name", variable.dtype)
         if str(dtype) in ("float16", "bfloat16"):
             found.append(getattr(variable, "path", variable.name))

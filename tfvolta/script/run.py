@@ -80,7 +80,7 @@ class ScriptRun:
 
     def _intercept(self, stack: str) -> None:
         hooks = Hooks(
-            before_layer=self._before_layer,
+            before_layer=lambda: self._before_layer(stack),
             compile_arguments=lambda model, arguments: compile_arguments(self.session, stack, arguments),
             after_compile=self._compiled,
             fit_callbacks=self._fit_callbacks,
@@ -89,11 +89,13 @@ class ScriptRun:
         )
         self._undo_intercepts.append(bridge_for_stack(stack).intercept(hooks))
 
-    def _before_layer(self) -> None:
+    def _before_layer(self, stack: str) -> None:
         session = self.session
         if session.reached is not None and session.reached >= Phase.BUILD:
             return
         with self._noticing():
+            # The script may have chosen the other Keras after the plan was made.
+            session.serve_stack(stack)
             session.enter(Phase.BUILD)
         strategy = session.context.strategy
         distribute = session.context.tensorflow.distribute
@@ -110,7 +112,6 @@ class ScriptRun:
         joined = _joined(own, callbacks)
         # The list is made just outside of fit, which has not looked at its data yet.
         return bridge_for(model).callback_list(joined, model, deferred=True, **_list_arguments(arguments))
-
 
     @contextlib.contextmanager
     def _noticing(self) -> Iterator[None]:

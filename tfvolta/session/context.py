@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import weakref
 from collections.abc import Iterator, MutableMapping
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from tfvolta.bridge import bridge_for_stack
 from tfvolta.bridge.runtime import closed
@@ -39,6 +40,10 @@ class JournaledEnviron(MutableMapping[str, str]):
         return len(self._environ)
 
 
+def _no_model() -> None:
+    """Stands for a model that is not there."""
+
+
 class LiveContext:
     """``tfvolta.knobs.base.Context`` of this process.
 
@@ -52,10 +57,19 @@ class LiveContext:
         self.facts = facts
         self.stack: str = facts.stack
         self.environ: MutableMapping[str, str] = JournaledEnviron(os.environ if environ is None else environ)
-        self.model: Optional[Any] = None
+        self._model: Callable[[], Any] = _no_model
         self.saved: dict[str, Any] = {}
         self.in_fit = False
         self.strategy: Optional[Any] = None
+
+    @property
+    def model(self) -> Optional[Any]:
+        """The model being trained; held weakly, so that a session keeps no model alive."""
+        return self._model()
+
+    @model.setter
+    def model(self, model: Optional[Any]) -> None:
+        self._model = _no_model if model is None else weakref.ref(model)
 
     @property
     def tensorflow(self) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Optional
 
+from absl import logging
+
 from tfvolta.config.schema import Config
 from tfvolta.errors import ConfigError, Problem
 from tfvolta.session.ending import Origin
@@ -45,6 +47,17 @@ def _check(config: Config) -> None:
         )
 
 
+def _tell_what_never_bound(session: Session) -> None:
+    """A policy set after the model was made changes nothing by itself, and nothing else would say so."""
+    pending = session.ledger.pending()
+    if session.is_open and pending:
+        logging.warning(
+            "tfvolta: no model was given to fit with tfvolta's callbacks, so these settings did not bind: %s. "
+            "Write model.fit(..., callbacks=tfvolta.build_callbacks(config, model)).",
+            ", ".join(pending),
+        )
+
+
 def _close_at_exit(session: Session) -> None:
     import atexit
     import sys
@@ -56,6 +69,7 @@ def _close_at_exit(session: Session) -> None:
             return  # a forked child ends; the session is its parent's
         error = getattr(sys, "last_value", None)
         if error is None:
+            _tell_what_never_bound(session)
             session.close("completed")
         else:
             session.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", error)

@@ -149,6 +149,14 @@ class Session:
         stack = stack_of(model)
         self.context.model = model
         bridge_for_stack(stack).mend(model)
+        self.serve_stack(stack)
+
+    def serve_stack(self, stack: str) -> None:
+        """Makes the plan again where the Keras in use is not the one that it was made for.
+
+        Raises:
+            PlanError: The config cannot work on that stack.
+        """
         if stack != self.context.stack:
             facts = self.context.facts.model_copy(update={"stack": stack})
             self.context.stack, self.context.facts = stack, facts
