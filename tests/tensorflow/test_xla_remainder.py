@@ -18,7 +18,7 @@ from tfvolta.callbacks import Throughput, XlaJit
 from tfvolta.config import load_config
 from tfvolta.data import static_batches
 from tfvolta.data.arguments import without_remainder
-from tfvolta.errors import ConfigError, ContradictionWarning, NoEffectError, RecompilationWarning
+from tfvolta.errors import ConfigError, ContradictionWarning, NoEffectError, NoEffectWarning, RecompilationWarning
 from tfvolta.evidence.store import read
 from tfvolta.outcome import Status
 from tfvolta.script.run import ScriptRun
@@ -57,6 +57,7 @@ def test_the_remainder_is_said_once_before_the_first_step(kind: str) -> None:
     "data",
     [
         lambda: dataset(48, 16),
+        lambda: dataset(8, 16),  # one shape all the same
         lambda: tf.data.Dataset.from_tensor_slices(rows(40)).batch(16, drop_remainder=True),
         lambda: tf.data.Dataset.from_tensor_slices(rows(40)).repeat().batch(16).take(5),
         lambda: dataset(40, 16).take(2),
@@ -176,7 +177,7 @@ def test_what_cannot_be_changed_is_left_alone_and_said(arguments: dict[str, Any]
     assert not change.static and change.message.endswith(".")
 
 
-def run_script(tmp_path: pathlib.Path, lines: str, **sections: Any) -> tuple[Any, dict[str, Any]]:
+def run_script(tmp_path: pathlib.Path, lines: str, strict: bool = True, **sections: Any) -> tuple[Any, dict[str, Any]]:
     """Runs a script under a plan in this process; its evidence and what it left behind."""
     script = tmp_path / "train.py"
     package = {"keras3": "keras", "tf_keras": "tf_keras", "keras2": "keras"}[STACK]
@@ -186,7 +187,7 @@ def run_script(tmp_path: pathlib.Path, lines: str, **sections: Any) -> tuple[Any
         "import tests.tensorflow.test_xla_remainder as here\n" + lines,
         encoding="utf-8",
     )
-    config = load_config(run={"directory": str(tmp_path / "runs")}, **sections)
+    config = load_config(run={"directory": str(tmp_path / "runs"), "strict": strict}, **sections)
     session = Session(config, stack=STACK, origin=Origin(script=str(script)))
     LEFT.clear()
     try:
@@ -225,6 +226,15 @@ def test_a_script_trains_on_whole_batches_only(tmp_path: pathlib.Path, fit: str)
     assert evidence.outcomes["jit"].status is Status.APPLIED
     assert not [text for text in evidence.warnings if "remainder" in text]
     assert bridge_for(left["model"]).train_graph(left["model"]).must_compile
+
+
+def test_a_script_with_an_operation_that_xla_refuses_trains_on(tmp_path: pathlib.Path) -> None:
+    text = FIT.replace("plain()", "sequential(Text(name='odd'))").format(fit="model.fit(*rows(16), verbose=0)")
+    with pytest.warns(NoEffectWarning, match="AsString in layer odd"):
+        evidence, left = run_script(tmp_path, text, strict=False, xla={"jit": "model"})
+    assert left["steps"] == 1
+    assert evidence.outcomes["jit"].status is Status.NO_EFFECT
+    assert "AsString in layer odd" in evidence.outcomes["jit"].message
 
 
 def test_a_script_with_data_that_cannot_be_changed_is_told(tmp_path: pathlib.Path) -> None:

@@ -90,6 +90,13 @@ def tf_functions(function: Any) -> list[Any]:
     return list(_walk(function, set(), 0))
 
 
+def outermost(function: Any) -> list[Any]:
+    """Those of ``tf_functions`` that no other of them calls: what is traced with the arguments of the callable."""
+    found = tf_functions(function)
+    inner = {id(called) for each in found for called in tf_functions(getattr(each, "python_function", None))}
+    return [each for each in found if id(each) not in inner]
+
+
 def traced_graphs(model: Any) -> list[Any]:
     """The graphs of a model's traced train functions, so that what was seen while tracing finds its model."""
     functions = tf_functions(getattr(model, "train_function", None))

@@ -64,7 +64,7 @@ def try_step(model: Any, layers: list[tuple[str, Any]], iterator: Any, rows: Opt
 
 def _marked(model: Any, iterator: Any) -> Iterator[MarkedFunction]:
     """The functions in the traced train function that XLA shall compile."""
-    functions = graphs.tf_functions(getattr(model, "train_function", None))
+    functions = graphs.outermost(getattr(model, "train_function", None))
     if not functions or tf.config.functions_run_eagerly():
         return
     library = functions[0].get_concrete_function(iterator).graph._functions

@@ -90,8 +90,8 @@ def refused(faults: Sequence[XlaFault]) -> str:
 
 def remainder(data: Optional[FitData]) -> str:
     """What a smaller last batch costs a compiled step; empty where there is none."""
-    if data is None or not data.remainder:
-        return ""
+    if data is None or not data.remainder or (data.rows or 0) < (data.batch or 0):
+        return ""  # fewer rows than a batch are one shape too
     return (
         f"{data.rows} rows, batch {data.batch} leaves a remainder of {data.remainder}: one extra compilation "
         "(xla.drop_remainder: true under tfvolta run, or tfvolta.data.static_batches(dataset), leaves it out)"
