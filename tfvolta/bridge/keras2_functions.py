@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge import graphs
+from tfvolta.bridge import graphs, running_fit
 from tfvolta.bridge.base import GraphSummary, JitState
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_refusals import xla_obstacles
@@ -123,14 +123,16 @@ class FunctionPart:
             reset_functions(model)
 
     def mend(self, model: Any) -> bool:
-        """Makes the train step wait for its batch; False where it does already.
+        """Makes the train step wait for its batch where the data are of unknown size; False where nothing is to do.
 
-        The optimiser's count needs nothing of the batch, so it goes on by one where data of unknown size run out.
+        The optimiser's count needs nothing of the batch, so it goes on by one where the data run out.
         """
-        if _MENDED in model.__dict__:
+        if _MENDED in model.__dict__ or not running_fit.runs_out(model):
             return False
         model.__dict__[_MENDED] = True
         model.__dict__["train_step"] = _after_its_batch(model, model.train_step)
+        if graphs.is_traced(model.train_function):
+            reset_functions(model)
         return True
 
     def steps_per_execution(self, model: Any) -> int:

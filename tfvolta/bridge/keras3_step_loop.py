@@ -20,44 +20,51 @@ from typing import Any, Callable
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, reduce_per_replica
 
+from tfvolta.bridge import running_fit
+
 _NAME = "_make_function"
+_WAITS = "_tfvolta_waits_for_batches"
 _Step = Callable[[Any], Any]
 
 
 def mend(model: Any) -> bool:
-    """Gives a model the corrected loop; False where it has it, or a loop of its own.
+    """Gives a model the corrected loop where it needs one; False where nothing was changed.
 
-    It sits on the instance and asks for ``steps_per_execution`` each time a function is made, so that a later
-    ``compile`` is served too. A train function that exists is made anew only where it cannot work.
+    It sits on the instance and looks at the model each time a function is made, so that a later ``compile`` is served
+    too. Keras's own loop stays wherever it runs rightly. A function that exists and does not is made anew.
     """
-    if _NAME in model.__dict__ or type(model)._make_function is not TensorFlowTrainer._make_function:
-        return False
+    if type(model)._make_function is not TensorFlowTrainer._make_function:
+        return False  # a loop of the user's own
+    before = _NAME in model.__dict__ and _corrected(model)
+    if running_fit.runs_out(model):
+        model.__dict__[_WAITS] = True
     model.__dict__[_NAME] = types.MethodType(_make_function, model)
-    if _needs_own_loop(model):
-        for kind in ("train", "test"):
-            if getattr(model, f"{kind}_function", None) is not None:
-                getattr(model, f"make_{kind}_function")(force=True)
+    if before or not _corrected(model):
+        return False
+    for kind in ("train", "test"):
+        if getattr(model, f"{kind}_function", None) is not None:
+            getattr(model, f"make_{kind}_function")(force=True)
     return True
 
 
-def _replicas(model: Any) -> int:
-    return int(model.distribute_strategy.num_replicas_in_sync)
-
-
-def _needs_own_loop(model: Any) -> bool:
-    return bool(model.steps_per_execution > 1 and _replicas(model) > 1)
+def _corrected(model: Any) -> bool:
+    """Whether the loop is another than Keras's. A step that XLA compiles is one operation that waits for its batch."""
+    if model.run_eagerly:
+        return False
+    if model.steps_per_execution > 1:
+        return bool(model.distribute_strategy.num_replicas_in_sync > 1)
+    return _WAITS in model.__dict__ and not model.jit_compile
 
 
 def _make_function(self: Any, step_function: _Step) -> _Step:
     """Replaces ``TensorFlowTrainer._make_function``."""
-    if self.run_eagerly or (self.steps_per_execution > 1 and not _needs_own_loop(self)):
+    if not _corrected(self):
         own: _Step = TensorFlowTrainer._make_function(self, step_function)
         return own
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def one_step_on_data(data: Any) -> Any:
-        # Set outside of this function, the dependencies would not reach what is inlined from it. A step that XLA compiles
-        # is one operation that waits for its batch anyway.
+        # Set outside of this function, the dependencies would not reach what is inlined from it.
         with tf.control_dependencies([] if self.jit_compile else _tensors(data)):
             outputs = self.distribute_strategy.run(step_function, args=(data,))
         return reduce_per_replica(outputs, self.distribute_strategy, reduction="auto")

@@ -18,11 +18,25 @@ from tfvolta.bridge.base import FitData
 
 def fit_data(model: Any) -> Optional[FitData]:
     """Rows and batches of the running ``fit`` of a model; None outside one."""
+    variables = _variables(model) or {}
+    adapter = _adapter(variables)
+    return None if adapter is None else _described(adapter, variables.get("steps_per_epoch"))
+
+
+def runs_out(model: Any) -> bool:
+    """Whether the running ``fit`` of a model finds the end of its data only by running into it."""
+    variables = _variables(model) or {}
+    if "epoch_iterator" in variables:
+        return getattr(variables["epoch_iterator"], "num_batches", None) is None
+    return "data_handler" in variables and getattr(variables["data_handler"], "inferred_steps", None) is None
+
+
+def _variables(model: Any) -> Optional[Any]:
+    """Local variables of the running ``fit`` of a model; None outside one."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
-            adapter = _adapter(frame.f_locals)
-            return None if adapter is None else _described(adapter, frame.f_locals.get("steps_per_epoch"))
+            return frame.f_locals
         frame = frame.f_back
     return None
 

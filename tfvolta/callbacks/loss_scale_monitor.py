@@ -50,11 +50,11 @@ class LossScaleMonitor(Callback):
     def set_model(self, model: Any) -> None:
         """Takes the model, and has its loss-scale wrapper count what it skips, which Keras itself does not."""
         super().set_model(model)
-        self.bridge.mend(model)  # Keras 3 counts a step that never was where data of unknown size run out
         self.bridge.count_steps(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Starts the records of a fit."""
+        """Starts the records of a fit; where its data end without warning, Keras would count a step that never was."""
+        self.bridge.mend(self.model)
         self.records = []
         self._before = StepCounts(0, 0)
         self._start = self.bridge.step_counts(self.model)
