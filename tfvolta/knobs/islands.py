@@ -59,12 +59,7 @@ class Float32Islands(Knob):
             return Outcome(Status.NO_EFFECT, f"Not in float32: {listed(wrong)}.", observed)
         half = COMPUTE_DTYPES[context.config.mixed_precision.policy]
         if half not in dtypes.values():
-            return Outcome(
-                Status.NO_EFFECT,
-                f"No layer computes in {half}, so there is nothing to keep apart from it."
-                + (" Its only layers make the outputs: set float32_output: false." if value["output"] else ""),
-                observed,
-            )
+            return Outcome(Status.NO_EFFECT, _nothing_half(half, value["output"]), observed)
         if unmatched:
             names = sorted(set(classes.values()))
             return Outcome(
@@ -88,3 +83,9 @@ class Float32Islands(Knob):
     def undo(self, context: Context) -> bool:
         """Islands are part of the retrofit's change of the model, so they are taken back with it."""
         return undo_retrofit(context)
+
+
+def _nothing_half(half: str, outputs_kept: bool) -> str:
+    """Why islands have no effect in a model without a layer in half precision, and what helps."""
+    why = f"No layer computes in {half}, so there is nothing to keep apart from it."
+    return f"{why} Its only layers make the outputs: set float32_output: false." if outputs_kept else why

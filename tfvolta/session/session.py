@@ -126,7 +126,11 @@ class Session:
             if not in_fit:
                 steps = [step for step in steps if step.knob.phase is Phase.COMPILE]
             for step in steps:
-                if in_fit and step.knob.phase is Phase.COMPILE and self._already(step):
+                if (
+                    in_fit
+                    and step.knob.phase is Phase.COMPILE
+                    and _already(step, self.endings.get(step.knob.name), self.context)
+                ):
                     continue
                 self.ledger.end(step, apply_step(step, self.context), Phase.FIT if in_fit else Phase.COMPILE)
             if in_fit:
@@ -134,13 +138,6 @@ class Session:
             self.ledger.settle(self.endings if in_fit else [step.knob.name for step in steps])
         finally:
             self.context.in_fit = False
-
-    def _already(self, step: Step) -> bool:
-        """Whether a compile-phase setting was put on this very model before fit."""
-        ending = self.endings.get(step.knob.name)
-        if ending is None or ending.outcome.status is not Status.APPLIED:
-            return False
-        return step.knob.verify(step.value, self.context).status is Status.APPLIED
 
     def _serve(self, model: Any) -> None:
         """Takes the stack from the model; a plan made for another stack is made again for this one."""
@@ -217,3 +214,10 @@ class Session:
         if self.is_open:
             self.is_open = False
             self.recorder.close(status, error)
+
+
+def _already(step: Step, ending: Optional[Ending], context: LiveContext) -> bool:
+    """Whether a compile-phase setting was put on this very model before fit."""
+    if ending is None or ending.outcome.status is not Status.APPLIED:
+        return False
+    return step.knob.verify(step.value, context).status is Status.APPLIED
