@@ -26,11 +26,11 @@ def paired_ratios(results: dict[str, Any], variant: str) -> list[float]:
 def interleaved_ratios(results: dict[str, Any], variant: str) -> list[float]:
     """Ratios of runs that followed each other on one GPU, round by round."""
     ratios = []
-    for group in ("interleaved_30_steps", "interleaved_60_steps"):
+    for group in ("interleaved_30_steps", "interleaved_60_steps", "interleaved_60_steps_one_gpu_host"):
         rounds: dict[int, dict[str, float]] = {}
         for row in results[group]:
             rounds.setdefault(row["round"], {})[row["variant"]] = row["result"]["images_per_second"]
-        ratios += [rates[variant] / rates["by_hand"] for rates in rounds.values()]
+        ratios += [rates[variant] / rates["by_hand"] for rates in rounds.values() if variant in rates]
     return ratios
 
 
