@@ -40,7 +40,7 @@ def stack_of(model: Any) -> str:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def bridge_for_stack(stack: str) -> Any:
     """The bridge of a stack; imports its Keras."""
     return importlib.import_module(_MODULES[stack]).make_bridge(stack)
@@ -55,4 +55,4 @@ def default_stack(environ: Any = os.environ, keras_version: str | None = None) -
     """The stack that ``tf.keras`` means in a process with this environment and installed Keras version."""
     if keras_version is not None and keras_version.startswith("2."):
         return "keras2"
-    return "tf_keras" if environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true") else "keras3"
+    return "tf_keras" if environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True") else "keras3"
