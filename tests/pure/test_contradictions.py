@@ -44,6 +44,7 @@ CASES = [
     ({"debug": {"deterministic": False}}, {"TF_DETERMINISTIC_OPS": "1"}, "TF_DETERMINISTIC_OPS"),
     ({"devices": {"visible": [0, 1]}}, {"CUDA_VISIBLE_DEVICES": "3"}, "CUDA_VISIBLE_DEVICES"),
     ({"xla": {"jit": "off"}}, {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}, "TF_XLA_FLAGS"),
+    ({"xla": {"jit": "off"}}, {"KERAS_BACKEND": "jax"}, "KERAS_BACKEND"),
     ({"xla": {"flags": ["--xla_gpu_autotune_level=2"]}}, {"XLA_FLAGS": "--xla_gpu_autotune_level=4"}, "XLA_FLAGS"),
 ]
 
@@ -51,13 +52,13 @@ CASES = [
 @pytest.mark.parametrize(("sections", "environ", "variable"), CASES, ids=[case[2] for case in CASES])
 def test_each_contradiction_is_reported_and_refused_when_strict(sections, environ, variable) -> None:
     config = load_config(**sections)
-    plan = make_plan(config, machine("dgx1"), environ)
+    plan = make_plan(config, machine("dgx1", stack="keras3"), environ)
     found = [problem for problem in plan.contradictions if variable in problem.where]
     assert len(found) == 1, plan.contradictions
     assert found[0].fix and environ[variable] in found[0].received
     with pytest.raises(PlanError, match=variable):
         plan.check()
-    lenient = make_plan(load_config(run={"strict": False}, **sections), machine("dgx1"), environ)
+    lenient = make_plan(load_config(run={"strict": False}, **sections), machine("dgx1", stack="keras3"), environ)
     lenient.check()
     assert [problem.where for problem in lenient.contradictions] == [problem.where for problem in plan.contradictions]
 

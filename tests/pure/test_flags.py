@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,15 @@ def test_bad_file_and_unparsed_flags(tmp_path: Path) -> None:
     tfvolta.flags.define_flags(values)
     with pytest.raises(ConfigError, match="flags not parsed"):
         tfvolta.flags.config(values)
+
+
+def test_a_program_ends_with_the_message_and_without_a_traceback(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from absl import app\nimport tfvolta\ntfvolta.flags.define_flags()\n"
+        "def main(_):\n    tfvolta.flags.config()\napp.run(main)\n"
+    )
+    command = [sys.executable, str(program), "--tfvolta_config=nowhere.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == 2 and "nowhere.yaml" in done.stderr and "Traceback" not in done.stderr

@@ -111,6 +111,11 @@ def test_a_run_directory_that_cannot_be_written(tmp_path: Path) -> None:
         _session(tmp_path, {})
 
 
+def test_a_run_directory_that_no_system_can_name(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match="null byte"):
+        Session(load_config(run={"directory": "a\0b"}, **SECTIONS), machine("v100_16gb"), environ={})
+
+
 def test_without_a_record_no_file_is_left(tmp_path: Path) -> None:
     session = _session(tmp_path, {}, record=False)
     session.enter(Phase.ENVIRONMENT)
