@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -46,7 +47,11 @@ def _run(folder: Path, script: Path, *options: str, arguments: tuple[str, ...] =
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **(environ or {})}
     return subprocess.run(
         _command(folder, script, *options, arguments=arguments),
-        capture_output=True, text=True, timeout=300, env=environment, cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+        cwd=folder,
     )
 
 
@@ -152,10 +157,14 @@ def test_the_environment_is_contradicted_loudly(tmp_path: Path) -> None:
     _no_traceback_of_ours(done.stderr)
 
 
-LONG = TRAIN.replace("epochs=2", "epochs=100000").replace("verbose=0", "verbose=0, callbacks=[Tell()]").replace(
-    "history =",
-    "class Tell(keras.callbacks.Callback):\n    def on_epoch_end(self, epoch, logs=None):\n"
-    "        if epoch == 1: print('GOING', flush=True)\nhistory =",
+LONG = (
+    TRAIN.replace("epochs=2", "epochs=100000")
+    .replace("verbose=0", "verbose=0, callbacks=[Tell()]")
+    .replace(
+        "history =",
+        "class Tell(keras.callbacks.Callback):\n    def on_epoch_end(self, epoch, logs=None):\n"
+        "        if epoch == 1: print('GOING', flush=True)\nhistory =",
+    )
 )
 
 
@@ -222,3 +231,15 @@ def test_device_settings_of_the_script_itself_still_work(tmp_path: Path) -> None
     )
     done = _run(tmp_path, _script(tmp_path, boilerplate))
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="needs tf_keras beside Keras 3")
+def test_a_script_that_chooses_tf_keras_itself(tmp_path: Path) -> None:
+    script = _script(
+        tmp_path, 'import os\nos.environ["TF_USE_LEGACY_KERAS"] = "1"\n' + TRAIN + "print(keras.__name__)\n"
+    )
+    done = _run(tmp_path, script, environ={"TF_USE_LEGACY_KERAS": ""})
+    assert done.returncode == 0, done.stderr[-3000:]
+    evidence = _evidence(tmp_path)
+    assert evidence["stack"] == "tf_keras"
+    assert evidence["outcomes"]["retrofit"]["status"] == "APPLIED"
