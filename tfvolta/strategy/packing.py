@@ -109,7 +109,9 @@ def _one_replica(config: Config) -> Outcome:
 def _default(summary: GraphSummary, replicas: int) -> Outcome:
     """TensorFlow's own choice: collectives, one per replica and pack."""
     counts = {key: number for key, number in summary.collectives.items() if key.startswith("CollectiveReduce")}
-    per_step = sum(counts.values()) // max(1, summary.traces)
+    total = sum(counts.values())
+    # Traces of a loop can share the traced step, so that there are fewer operations than traces would have.
+    per_step = max(total // max(1, summary.traces), min(total, replicas))
     observed = {"replicas": replicas, "collectives": counts, "hints": dict(summary.hints), "traces": summary.traces}
     if per_step < replicas:
         return Outcome(
