@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 
 from tests.stack import STACK, keras, tf
-from tfvolta.bridge.base import GraphSummary
+from tfvolta.bridge.base import GraphSummary, LossScaleSettings
 from tfvolta.bridge.keras2 import Keras2Bridge, make_bridge
 
 L = keras.layers
@@ -24,6 +24,14 @@ LABELS = _random.randint(0, CLASSES, 64)
 def bridge() -> Keras2Bridge:
     """A bridge for this process's stack."""
     return make_bridge(STACK)
+
+
+def mixed(model: Any, **arguments: Any) -> Any:
+    """Retrofit and loss scaling, as the callback does both."""
+    own = bridge()
+    result = own.retrofit(model, "mixed_float16", **arguments)
+    own.install_loss_scale(model, LossScaleSettings())
+    return result
 
 
 def functional() -> Any:

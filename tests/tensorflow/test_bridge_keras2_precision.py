@@ -13,20 +13,12 @@ if KERAS3:
     pytest.skip("for the two Keras 2 stacks", allow_module_level=True)
 
 from tests.tensorflow import bridge_keras2_models as models
-from tests.tensorflow.bridge_keras2_models import containers_model, mixing_model
-from tfvolta.bridge.base import LossScaleSettings
+from tests.tensorflow.bridge_keras2_models import containers_model, mixed, mixing_model
 from tfvolta.errors import BridgeError
 
 L = keras.layers
 BRIDGE = models.bridge()
 AUTOCAST = BRIDGE.package.autocast.AutoCastVariable
-
-
-def mixed(model: Any, **arguments: Any) -> Any:
-    """Retrofit and loss scaling, as the callback does both."""
-    result = BRIDGE.retrofit(model, "mixed_float16", **arguments)
-    BRIDGE.install_loss_scale(model, LossScaleSettings())
-    return result
 
 
 def float32_products(model: Any) -> int:

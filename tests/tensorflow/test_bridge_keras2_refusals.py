@@ -13,18 +13,10 @@ if KERAS3:
     pytest.skip("for the two Keras 2 stacks", allow_module_level=True)
 
 from tests.tensorflow import bridge_keras2_models as models
-from tests.tensorflow.bridge_keras2_models import Mixing, containers_model, mixing_model
-from tfvolta.bridge.base import LossScaleSettings
+from tests.tensorflow.bridge_keras2_models import Mixing, containers_model, mixed, mixing_model
 
 L = keras.layers
 BRIDGE = models.bridge()
-
-
-def mixed(model: Any, **arguments: Any) -> Any:
-    """Retrofit and loss scaling, as the callback does both."""
-    result = BRIDGE.retrofit(model, "mixed_float16", **arguments)
-    BRIDGE.install_loss_scale(model, LossScaleSettings())
-    return result
 
 
 def test_variables_in_containers_and_modules_are_cast_and_still_saved(tmp_path: Any) -> None:

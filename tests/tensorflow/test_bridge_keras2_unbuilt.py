@@ -13,18 +13,10 @@ if KERAS3:
     pytest.skip("for the two Keras 2 stacks", allow_module_level=True)
 
 from tests.tensorflow import bridge_keras2_models as models
-from tests.tensorflow.bridge_keras2_models import Mixing
-from tfvolta.bridge.base import LossScaleSettings
+from tests.tensorflow.bridge_keras2_models import Mixing, mixed
 
 L = keras.layers
 BRIDGE = models.bridge()
-
-
-def mixed(model: Any, **arguments: Any) -> Any:
-    """Retrofit and loss scaling, as the callback does both."""
-    result = BRIDGE.retrofit(model, "mixed_float16", **arguments)
-    BRIDGE.install_loss_scale(model, LossScaleSettings())
-    return result
 
 
 @pytest.mark.parametrize("distributed", [False, True])

@@ -42,13 +42,6 @@ def context_initialized() -> bool:
     return context is not None and bool(getattr(context, "_initialized", False))
 
 
-def memory_growth_map() -> dict[str, Optional[bool]]:
-    """Memory growth by physical device name, as TensorFlow holds it; empty before the devices were listed."""
-    context = _context()
-    growth = getattr(context, "_memory_growth_map", None) or {}
-    return {device.name: value for device, value in growth.items()}
-
-
 def loaded_libraries() -> set[str]:
     """File names of the shared libraries that are mapped into this process; empty where /proc is absent."""
     try:
