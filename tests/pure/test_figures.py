@@ -9,6 +9,8 @@ import statistics
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/resnet50/results/2026-11-30_h200.json"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,3 +44,27 @@ def test_the_raw_results_name_machine_versions_and_commands() -> None:
     assert results["machine"] and results["versions"]["tensorflow"] and results["commands"]
     rows = results["paired"] + results["interleaved_30_steps"] + results["interleaved_60_steps"]
     assert all(row["result"]["images_per_second"] > 0 for row in rows)
+
+
+CARDS = sorted((ROOT / "tfvolta/knobs/cards").glob("*.md"))
+BASELINE = json.loads((ROOT / "benchmarks/baseline/2026-11-30_h200.json").read_text(encoding="utf-8"))
+RATE = re.compile(r"\b\d{1,2},\d{3}\b|\b\d{3}\b(?= images/s| sequences/s| against| built| without| in float32|, which)")
+
+
+def _measured() -> set[str]:
+    """Every rate in the baseline, as its rows print it."""
+    return {figure for row in BASELINE["rows"] for value in row.values() for figure in re.findall(r"[\d,]*\d", value)}
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.stem)
+def test_rates_in_cards_are_rows_of_the_baseline(card: Path) -> None:
+    text = card.read_text(encoding="utf-8")
+    measured = text.split("## Measurement")[1].split("## Sources")[0].split("Published")[0]
+    rates = RATE.findall(measured)
+    assert [rate for rate in rates if rate not in _measured()] == []
+    assert not rates or "NVIDIA H200" in measured
+
+
+def test_the_baseline_says_where_it_comes_from() -> None:
+    assert all(BASELINE[key] for key in ("machine", "versions", "method", "command"))
+    assert {"703", "5,846", "6,197", "9,867"} <= _measured()
