@@ -11,8 +11,8 @@ import pytest
 
 from tests.pure.config_case import ROOT, only, problems, write
 from tfvolta.config import Config, load_config
+from tfvolta.config.distribution import Strategy
 from tfvolta.config.provenance import origin_of
-from tfvolta.config.schema import Strategy
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.pure.config_case import only, problems, write
 from tfvolta.config import load_config
+from tfvolta.config.distribution import Strategy
 from tfvolta.config.provenance import origin_of
-from tfvolta.config.schema import Strategy, Xla
+from tfvolta.config.schema import Xla
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 

@@ -8,7 +8,8 @@ from typing import Any, Optional
 
 from pydantic import ValidationError
 
-from tfvolta.config.schema import Config, Section
+from tfvolta.config.schema import Config
+from tfvolta.config.section import Section
 
 _UNITS = {"_mb": "MiB", "_seconds": "seconds"}
 _EXAMPLES = {"MiB": 1024, "seconds": 600}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from tfvolta.config.scalars import write_flow
-from tfvolta.config.schema import Config, Section
+from tfvolta.config.schema import Config
+from tfvolta.config.section import Section
 
 
 def config_to_dict(config: Config, given_only: bool = True) -> dict[str, Any]:

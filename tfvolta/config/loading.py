@@ -14,7 +14,8 @@ from tfvolta.config.files import DEFAULT_TEMPLATE
 from tfvolta.config.overrides import argument_layer, override_layers
 from tfvolta.config.problems import check
 from tfvolta.config.scalars import yaml_type
-from tfvolta.config.schema import Config, Section
+from tfvolta.config.schema import Config
+from tfvolta.config.section import Section
 from tfvolta.errors import ConfigError, Problem
 
 ConfigPath = Union[str, "os.PathLike[str]"]

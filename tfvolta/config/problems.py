@@ -8,7 +8,8 @@ from tfvolta.config.catalogue import Setting, keys_under, section_class, setting
 from tfvolta.config.entry import Entry
 from tfvolta.config.remedy import better_value
 from tfvolta.config.scalars import write_flow, yaml_type
-from tfvolta.config.schema import Config, Section
+from tfvolta.config.schema import Config
+from tfvolta.config.section import Section
 from tfvolta.config.suggestion import Suggestion, suggest
 from tfvolta.config.units import converted
 from tfvolta.config.wording import expected, expected_item, received

@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Any, Literal, Optional, Union
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr
 
-Kind = Literal[
-    "default", "one_device", "mirrored", "multi_worker_mirrored", "horovod", "parameter_server", "central_storage"
-]
-
-
-class Section(BaseModel):
-    """Base of every section: no unknown keys, no silent conversion, no change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
+from tfvolta.config.distribution import (
+    Checkpoint,
+    Cluster,
+    Communication,
+    Data,
+    Horovod,
+    Nccl,
+    Strategy,
+    Watchdog,
+)
+from tfvolta.config.section import Section
+from tfvolta.config.training import LearningRate, Optimizer
 
 
 class Run(Section):
@@ -105,46 +108,6 @@ class Graph(Section):
     layout_optimizer: Optional[bool] = Field(None, description="Let grappler choose NCHW or NHWC for GPU kernels.")
 
 
-class Strategy(Section):
-    """How training is spread over devices."""
-
-    kind: Kind = Field("default", description="tf.distribute strategy.")
-    devices: Union[Literal["all"], list[str]] = Field("all", description="Devices such as GPU:0 or CPU:1, or all.")
-    logical_cpus: Optional[int] = Field(
-        None, gt=0, description="Split the CPU into so many logical devices, for trying a strategy without GPUs."
-    )
-
-
-class Communication(Section):
-    """How gradients are reduced; each strategy kind takes what it really has."""
-
-    implementation: Literal["auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device"] = Field(
-        "auto", description="All-reduce algorithm."
-    )
-    num_packs: Optional[int] = Field(
-        None, ge=0, description="Packs of gradients per all-reduce (mirrored); 0 is one per tensor."
-    )
-    pack_mb: Optional[int] = Field(None, gt=0, description="Size of a pack, MiB (multi_worker_mirrored, horovod).")
-    timeout_seconds: Optional[float] = Field(
-        None, gt=0, description="Limit for one collective (multi_worker_mirrored)."
-    )
-
-
-class Nccl(Section):
-    """NCCL's environment; read at the first NCCL call."""
-
-    algorithm: Optional[Literal["Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree"]] = Field(
-        None, description="NCCL_ALGO: the only collective algorithm that NCCL may choose."
-    )
-    protocol: Optional[Literal["LL", "LL128", "Simple"]] = Field(
-        None, description="NCCL_PROTO: the only protocol that NCCL may choose."
-    )
-    socket_interface: Optional[str] = Field(None, min_length=1, description="Prefix list; ^ excludes, = is exact.")
-    debug: Optional[Literal["VERSION", "WARN", "INFO", "TRACE"]] = Field(
-        None, description="NCCL_DEBUG: what NCCL writes about itself."
-    )
-
-
 class Fit(Section):
     """Arguments of the training loop."""
 
@@ -188,7 +151,14 @@ class Config(Section):
     strategy: Optional[Strategy] = None
     communication: Optional[Communication] = None
     nccl: Optional[Nccl] = None
+    horovod: Optional[Horovod] = None
+    cluster: Optional[Cluster] = None
+    data: Optional[Data] = None
+    optimizer: Optional[Optimizer] = None
+    learning_rate: Optional[LearningRate] = None
     fit: Optional[Fit] = None
+    checkpoint: Optional[Checkpoint] = None
+    watchdog: Optional[Watchdog] = None
     monitor: Monitor = Field(default_factory=lambda: Monitor())
     debug: Optional[Debug] = None
 

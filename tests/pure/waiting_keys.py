@@ -1,0 +1,17 @@
+"""Keys of the schema that no knob carries yet."""
+
+WAITING = (
+    "strategy.shard_above_mb",
+    "communication.hierarchical",
+    "communication.compression",
+    "communication.reduce_every",
+    "communication.cycle_time_ms",
+    "communication.groups",
+    "horovod.",
+    "cluster.",
+    "data.",
+    "optimizer.",
+    "learning_rate.",
+    "checkpoint.",
+    "watchdog.",
+)
