@@ -59,6 +59,10 @@ class PlanError(TfvoltaError, ValueError):
     """A config that is well formed and cannot work on this machine or stack."""
 
 
+class ClusterError(PlanError):
+    """Processes that cannot train together: what a launcher set, or what the workers are, does not fit."""
+
+
 class FactsError(TfvoltaError, ValueError):
     """Recorded facts that cannot be read."""
 
