@@ -25,6 +25,7 @@ def describe(facts: Facts) -> list[str]:
     lines.append(f"stack    {facts.stack} on Python {facts.python or 'of unknown version'}")
     lines += _tensorflow_lines(facts)
     lines.append(f"cpu      {_cpu(facts.cpu)}")
+    lines += _numa_lines(facts)
     lines.append(f"memory   {_memory(facts.cpu)}")
     if facts.scheduler.kind != "none":
         details = ", ".join(f"{word} {value}" for word, value in facts.scheduler.details.items())
@@ -78,6 +79,17 @@ def _cpu(cpu: Cpu) -> str:
     if cpu.usable_cores < cpu.cores:
         words += f", {cpu.usable_cores:g} of them usable"
     return words
+
+
+def _numa_lines(facts: Facts) -> list[str]:
+    """One line a node where there are several."""
+    if len(facts.numa_nodes) < 2:
+        return []
+    lines = []
+    for node in facts.numa_nodes:
+        gpus = ", ".join(str(gpu.index) for gpu in facts.gpus if gpu.numa_node == node.index)
+        lines.append(f"numa     node {node.index}: processors {node.cpus}{f'; GPU {gpus}' if gpus else ''}")
+    return lines
 
 
 def _memory(cpu: Cpu) -> str:

@@ -10,6 +10,7 @@ from typing import Mapping, Optional, Sequence
 from tfvolta.facts.cpu import read_cpu
 from tfvolta.facts.gpu import nvml_for, read_gpus
 from tfvolta.facts.libraries import read_libraries
+from tfvolta.facts.numa import read_nodes, with_nodes
 from tfvolta.facts.packages import read_packages
 from tfvolta.facts.scheduler import read_scheduler
 from tfvolta.facts.schema import Facts
@@ -49,7 +50,7 @@ def probe(
         host=_host(base),
         stack=chosen or find_stack(environ, packages, notes),
         python=platform.python_version(),
-        gpus=reading.gpus,
+        gpus=with_nodes(base, reading.gpus),
         links=reading.links,
         driver=reading.driver,
         cuda_driver=reading.cuda_driver,
@@ -57,6 +58,7 @@ def probe(
         tensorflow=build,
         packages=packages,
         cpu=read_cpu(base, notes),
+        numa_nodes=read_nodes(base),
         scheduler=read_scheduler(environ),
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -26,6 +26,7 @@ class Gpu(Fact):
     pci_bus_id: Optional[str] = None
     pcie_generation: Optional[int] = None
     pcie_width: Optional[int] = None
+    numa_node: Optional[int] = Field(None, ge=0, description="NUMA node that it is attached to, where known.")
 
     @property
     def has_tf32(self) -> bool:
@@ -81,6 +82,14 @@ class Cpu(Fact):
         return min(float(limit) for limit in (self.cores, self.cores_allowed, self.cores_limit) if limit is not None)
 
 
+class NumaNode(Fact):
+    """Logical processors that share a memory."""
+
+    index: int = Field(ge=0)
+    cores: tuple[str, ...] = Field((), description="Logical processors of each core, such as 0,40.")
+    cpus: str = Field("", description="All of them, such as 0-19,40-59.")
+
+
 class Scheduler(Fact):
     """What started this process."""
 
@@ -112,6 +121,7 @@ class Facts(Fact):
     tensorflow: Optional[TensorFlowBuild] = None
     packages: dict[str, str] = Field(default_factory=dict)
     cpu: Cpu
+    numa_nodes: tuple[NumaNode, ...] = Field((), description="Empty where the kernel tells none.")
     scheduler: Scheduler = Field(default_factory=Scheduler)
     notes: tuple[str, ...] = ()
 
