@@ -29,6 +29,7 @@ class Cluster:
         local_rank: Its number among those on its machine; None where that is not known.
         local_size: How many of them are on its machine; None where that is not known.
         found: Sentences: what was found, and from which variables.
+        lacking: Why the addresses are not known, with the fix; None where they are.
     """
 
     resolver: str
@@ -40,6 +41,7 @@ class Cluster:
     local_rank: Optional[int] = None
     local_size: Optional[int] = None
     found: tuple[str, ...] = ()
+    lacking: Optional[Problem] = None
 
     @property
     def is_chief(self) -> bool:
@@ -94,19 +96,8 @@ class Cluster:
         Raises:
             ClusterError: The addresses are not known.
         """
-        if not self.addresses:
-            raise ClusterError(
-                "TF_CONFIG needs the address of every worker.",
-                [
-                    Problem(
-                        where=f"cluster.resolver: {self.resolver}",
-                        expected="a host and a port for each of the workers",
-                        received=f"{self.world_size} ranks without addresses",
-                        why=f"{self.resolver} tells each process its rank and no addresses",
-                        fix="set strategy.kind: horovod, which needs none, or start with tfvolta launch or Slurm",
-                    )
-                ],
-            )
+        if self.lacking is not None:
+            raise ClusterError("TF_CONFIG needs the address of every worker.", [self.lacking])
         return {
             "cluster": {job: list(self.addresses[job]) for job in JOBS if self.addresses.get(job)},
             "task": {"type": self.task_type, "index": self.task_index},

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import socket
 from typing import Any, Callable, Mapping, NamedTuple, Optional
 
-from tfvolta.cluster.address import host_of
-from tfvolta.cluster.cluster import RANKED, Cluster
+from tfvolta.cluster.cluster import Cluster
 from tfvolta.errors import Problem
+
+# Kinds whose processes find each other through TF_CONFIG.
+NEED_ADDRESSES = ("multi_worker_mirrored", "parameter_server")
+# Kinds of several processes.
+SEVERAL = (*NEED_ADDRESSES, "horovod")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,22 +22,48 @@ class Surroundings:
 
     Attributes:
         environ: The process environment.
-        config: The whole config, or None.
-        facts: ``tfvolta.facts.schema.Facts`` of this machine, or None.
+        kind: The strategy kind asked for; empty where there is no config.
+        resolver: ``cluster.resolver``.
+        port: ``cluster.port``.
+        parameter_servers: ``cluster.parameter_servers``, or its default.
+        known_host: This machine's name where facts tell it; empty to ask the system.
     """
 
     environ: Mapping[str, str]
-    config: Optional[Any] = None
-    facts: Optional[Any] = None
+    kind: str = ""
+    resolver: str = "auto"
+    port: Optional[int] = None
+    parameter_servers: int = 1
+    known_host: str = ""
 
-    def get(self, key: str) -> Any:
-        """The config's value at a dotted key; None without a config."""
-        return None if self.config is None else self.config.get(key)
+    @classmethod
+    def of(cls, environ: Mapping[str, str], config: Optional[Any], facts: Optional[Any]) -> Surroundings:
+        """What a config and facts add to an environment."""
+        host = str(getattr(facts, "host", "") or "")
+        if config is None:
+            return cls(environ, known_host=host)
+        return cls(
+            environ,
+            kind=str(config.get("strategy.kind") or "default"),
+            resolver=str(config.get("cluster.resolver") or "auto"),
+            port=config.get("cluster.port"),
+            parameter_servers=config.get("cluster.parameter_servers") or 1,
+            known_host=host,
+        )
 
     @property
-    def kind(self) -> str:
-        """The strategy kind asked for; empty without a config."""
-        return "" if self.config is None else str(self.config.get("strategy.kind") or "default")
+    def host(self) -> str:
+        """This machine's name."""
+        return self.known_host or socket.gethostname()
+
+    @functools.cached_property
+    def full_host(self) -> str:
+        """This machine's name with its domain, as the system knows it."""
+        return socket.getfqdn()
+
+    def first_of(self, *variables: str) -> Optional[str]:
+        """The first of some variables that is set to something."""
+        return next((name for name in variables if self.environ.get(name)), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +73,10 @@ class Finding:
     Attributes:
         cluster: The processes that train together; None where there is one process, or where problems stand.
         problems: What is wrong with the variables.
-        missing: Variables that this resolver needs and that are not set.
-        notes: What a reader should know although no cluster came of it.
     """
 
     cluster: Optional[Cluster] = None
     problems: tuple[Problem, ...] = ()
-    missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 class Resolver(NamedTuple):
@@ -57,28 +85,33 @@ class Resolver(NamedTuple):
     Attributes:
         name: As in ``cluster.resolver``.
         mark: The variable whose presence says that this source applies; None where it does not.
-        read: Reads the variables.
-        needs: Variables without which it can say nothing.
+        read: Reads the variables; asked only where ``missing`` names none.
+        missing: Variables that it needs and that are not set.
     """
 
     name: str
     mark: Callable[[Surroundings], Optional[str]]
     read: Callable[[Surroundings], Finding]
-    needs: tuple[str, ...]
+    missing: Callable[[Surroundings], tuple[str, ...]]
 
 
-def make_cluster(
-    resolver: str, addresses: Mapping[str, tuple[str, ...]], task_type: str, task_index: int, found: tuple[str, ...]
-) -> Cluster:
-    """A cluster whose addresses are known; ranks are counted over chief, workers and parameter servers.
+def whole_numbers(values: Mapping[str, str]) -> tuple[dict[str, int], list[Problem]]:
+    """Values of variables as numbers, with a problem for each that is none.
 
-    Which processes share a machine is told by equal host names.
+    Args:
+        values: Texts by the name of their variable.
     """
-    members = [(job, index, address) for job in RANKED for index, address in enumerate(addresses.get(job, ()))]
-    names = [(job, index) for job, index, _ in members]
-    rank = names.index((task_type, task_index)) if (task_type, task_index) in names else None
-    local_rank = local_size = None
-    if rank is not None:
-        hosts = [host_of(address) for _, _, address in members]
-        local_rank, local_size = hosts[:rank].count(hosts[rank]), hosts.count(hosts[rank])
-    return Cluster(resolver, dict(addresses), task_type, task_index, rank, len(members), local_rank, local_size, found)
+    numbers, problems = {}, []
+    for variable, text in values.items():
+        if text.strip().isdigit():
+            numbers[variable] = int(text)
+        else:
+            problems.append(Problem(f"environment: {variable}", "a whole number from 0 on", repr(text)))
+    return numbers, problems
+
+
+def rank_problem(variable: str, rank: int, size: int) -> list[Problem]:
+    """The problem with a rank that is too large; none for one that fits."""
+    if rank < size:
+        return []
+    return [Problem(f"environment: {variable}", f"a rank below {size}, the number of processes", str(rank))]

@@ -14,7 +14,8 @@ from typing import Any, Mapping, Optional
 
 from tfvolta.cluster.address import checked_address
 from tfvolta.cluster.cluster import JOBS
-from tfvolta.cluster.finding import Finding, Resolver, Surroundings, make_cluster
+from tfvolta.cluster.finding import Finding, Resolver, Surroundings
+from tfvolta.cluster.roles import addressed
 from tfvolta.errors import Problem
 
 VARIABLE = "TF_CONFIG"
@@ -40,14 +41,14 @@ def read(surroundings: Surroundings) -> Finding:
     problems: list[Problem] = list(_misspelt(content))
     notes: list[str] = []
     addresses = _addresses(content, problems)
-    task = _task(content, problems, notes)
-    if task is not None and addresses is not None:
-        problems += _misplaced(task, addresses)
-    if problems or task is None or addresses is None:
+    job, index = _task(content, problems, notes)
+    if addresses is not None and job is not None:
+        problems += _misplaced(job, index, addresses)
+    if problems or job is None or index is None or addresses is None:
         return Finding(problems=tuple(problems))
     counts = ", ".join(f"{len(tasks)} {job}" for job, tasks in addresses.items())
-    found = (f"{VARIABLE} names {counts} and says that this process is {task[0]} {task[1]}.", *notes)
-    return Finding(make_cluster("tf_config", addresses, task[0], task[1], found))
+    found = (f"{VARIABLE} names {counts} and says that this process is {job} {index}.", *notes)
+    return Finding(addressed("tf_config", addresses, job, index, found))
 
 
 def _not_json(text: str, error: ValueError) -> Problem:
@@ -123,7 +124,11 @@ def _count_jobs(where: str, addresses: Mapping[str, tuple[str, ...]], problems: 
         received = f"{len(addresses['chief'])} of them"
         problems.append(Problem(f"{where}.chief", "one chief", received, fix='put the others under "worker"'))
     if addresses and not addresses.keys() & {"chief", "worker"}:
-        problems.append(Problem(where, "a worker or a chief", ", ".join(addresses), "nobody would train", _EXAMPLE))
+        problems.append(
+            Problem(
+                where, "a worker or a chief", ", ".join(addresses), "nobody would train", f"write it like {_EXAMPLE}"
+            )
+        )
 
 
 def _twice(where: str, addresses: Mapping[str, tuple[str, ...]]) -> list[Problem]:
@@ -144,16 +149,15 @@ def _twice(where: str, addresses: Mapping[str, tuple[str, ...]]) -> list[Problem
     ]
 
 
-def _task(content: Mapping[str, Any], problems: list[Problem], notes: list[str]) -> Optional[tuple[str, int]]:
-    """Job and index of this process; None, with the problems, where they cannot be read."""
+def _task(content: Mapping[str, Any], problems: list[Problem], notes: list[str]) -> tuple[Optional[str], Optional[int]]:
+    """Job and index of this process; None, with the problems, for what cannot be read."""
     where = f"{_WHERE}: task"
     task = content.get("task")
     fix = 'add "task": {"type": "worker", "index": 0}, with the index of each process'
     if not isinstance(task, dict) or not task:
         received = "no task" if "task" not in content else json.dumps(task)[:80]
         problems.append(Problem(where, "type and index of this process", received, "TensorFlow cannot guess it", fix))
-        return None
-    before = len(problems)
+        return None, None
     for key in task:
         if key not in ("type", "index", "trial", "cloud"):
             near = difflib.get_close_matches(str(key).lower(), ("type", "index"), n=1, cutoff=0.5)
@@ -163,8 +167,8 @@ def _task(content: Mapping[str, Any], problems: list[Problem], notes: list[str])
     if not isinstance(kind, str) or not kind:
         received = json.dumps(kind) if "type" in task else "no type"
         problems.append(Problem(f"{where}.type", f"one of {', '.join(JOBS)}", received, fix=fix))
-    index = _index(where, task, problems, notes)
-    return (str(kind), index) if index is not None and len(problems) == before else None
+        kind = None
+    return kind, _index(where, task, problems, notes)
 
 
 def _index(where: str, task: Mapping[str, Any], problems: list[Problem], notes: list[str]) -> Optional[int]:
@@ -180,8 +184,8 @@ def _index(where: str, task: Mapping[str, Any], problems: list[Problem], notes: 
     return value
 
 
-def _misplaced(task: tuple[str, int], addresses: Mapping[str, tuple[str, ...]]) -> list[Problem]:
-    job, index = task
+def _misplaced(job: str, index: Optional[int], addresses: Mapping[str, tuple[str, ...]]) -> list[Problem]:
+    """The problem with a job that the cluster does not have, or with an index beyond it."""
     # TensorFlow lets an evaluator stand outside of the cluster, since nobody talks to it.
     if job == "evaluator" and job not in addresses:
         return []
@@ -190,7 +194,7 @@ def _misplaced(task: tuple[str, int], addresses: Mapping[str, tuple[str, ...]]) 
         fix = f'set "type" to one of {", ".join(addresses)}, or add "{job}" to "cluster"'
         return [Problem(f"{_WHERE}: task.type", f"a job of the cluster: {', '.join(addresses)}", received, why, fix)]
     count = len(addresses[job])
-    if index < count:
+    if index is None or index < count:
         return []
     return [
         Problem(
@@ -203,4 +207,8 @@ def _misplaced(task: tuple[str, int], addresses: Mapping[str, tuple[str, ...]]) 
     ]
 
 
-RESOLVER = Resolver("tf_config", _mark, read, (VARIABLE,))
+def _missing(surroundings: Surroundings) -> tuple[str, ...]:
+    return () if VARIABLE in surroundings.environ else (VARIABLE,)
+
+
+RESOLVER = Resolver("tf_config", _mark, read, _missing)

@@ -11,7 +11,7 @@ from tfvolta.config.section import Section
 Kind = Literal[
     "default", "one_device", "mirrored", "multi_worker_mirrored", "horovod", "parameter_server", "central_storage"
 ]
-Resolver = Literal["auto", "tf_config", "slurm", "open_mpi", "mpich", "kubernetes", "local"]
+Resolver = Literal["auto", "tf_config", "horovod", "open_mpi", "mpich", "slurm", "kubernetes", "local"]
 
 
 class Strategy(Section):
@@ -93,6 +93,9 @@ class Cluster(Section):
     resolver: Resolver = Field("auto", description="Where the addresses of the workers come from.")
     port: Optional[int] = Field(
         None, ge=1024, le=65535, description="First port on each machine; by default one of the job's own."
+    )
+    parameter_servers: Optional[int] = Field(
+        None, gt=0, description="How many of a launcher's processes are parameter servers (parameter_server; 1)."
     )
     preflight: bool = Field(True, description="Workers meet, compare versions and configs, before the model is built.")
     preflight_timeout_seconds: float = Field(120.0, gt=0, description="How long workers wait for each other.")
