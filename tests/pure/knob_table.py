@@ -86,6 +86,17 @@ ROWS: dict[str, Row] = {
     ),
     "jit": Row({"xla": {"jit": "model"}}, "model", at_once=Status.PENDING),
     "auto_clustering": Row({"xla": {"jit": "clustering"}}, "clustering", gpu_only=True),
+    "optimizer": Row({"optimizer": {"name": "adamw"}}, {"name": "adamw"}, at_once=Status.PENDING),
+    "addons": Row(
+        {"addons": {"time_limit_seconds": 60}},
+        {"time_limit_seconds": 60},
+        ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
+        at_once=Status.PENDING,
+    ),
+    "learning_rate": Row(
+        {"learning_rate": {"target": 0.4}},
+        {"target": 0.4, "scaling": "none", "warmup_epochs": 0.0},
+    ),
     "steps_per_execution": Row({"fit": {"steps_per_execution": 4}}, 4),
     "layout_optimizer": Row({"graph": {"layout_optimizer": False}}, False, gpu_only=True),
 }

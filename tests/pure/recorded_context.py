@@ -12,6 +12,7 @@ import types
 from typing import Any, Optional
 
 from tfvolta.bridge.base import FitData, GraphSummary, JitState, LossScaleState, RefusedLayer, Retrofit, XlaTrial
+from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
 from tfvolta.config.schema import Config
 from tfvolta.facts.schema import Cpu, Facts, Gpu, TensorFlowBuild
 from tfvolta.phase import Closure, Moment
@@ -167,6 +168,8 @@ class RecordedModel:
         self.run_eagerly = False
         self.jit: Any = "auto"
         self.steps = 1
+        self.rate = 0.1
+        self.optimizer_class = ("Adam", "keras")
         self.traced = False
 
     def state(self) -> dict[str, Any]:
@@ -175,6 +178,8 @@ class RecordedModel:
             "dtypes": {path: made.dtype for path, made in self.layers.items()},
             "scale": getattr(self.optimizer, "scale", None),
             "steps": self.steps,
+            "rate": self.rate,
+            "optimizer": self.optimizer_class,
             "jit": self.jit is True,
         }
 
@@ -285,6 +290,28 @@ class RecordedBridge:
 
     def fit_data(self, model: RecordedModel) -> Optional[FitData]:
         return self.data
+
+    def is_traced(self, model: RecordedModel) -> bool:
+        return model.traced
+
+    def optimizer_state(self, model: RecordedModel) -> OptimizerState:
+        cls, package = model.optimizer_class
+        return OptimizerState(cls, package, "new", 1 if model.traced else 0, 4 if model.traced else 0, None)
+
+    def choose_optimizer(self, model: RecordedModel, choice: OptimizerChoice) -> None:
+        from tfvolta.knobs.optimizer import CLASSES
+
+        model.optimizer_class = CLASSES[self.stack][str(choice.name)]
+        model.traced = False
+
+    def prepare_optimizer(self, model: RecordedModel) -> None:
+        """Nothing to be made."""
+
+    def learning_rate(self, model: RecordedModel) -> LearningRateState:
+        return LearningRateState(model.rate)
+
+    def set_learning_rate(self, model: RecordedModel, value: float) -> None:
+        model.rate = value
 
     def set_steps_per_execution(self, model: RecordedModel, steps: int) -> None:
         model.steps = steps

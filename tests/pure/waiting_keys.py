@@ -10,8 +10,6 @@ WAITING = (
     "horovod.",
     "cluster.",
     "data.",
-    "optimizer.",
-    "learning_rate.",
     "checkpoint.",
     "watchdog.",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Optional, Protocol, Sequence
 
+from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
 from tfvolta.bridge.records import (
     FitData,
     GraphSummary,
@@ -185,3 +186,28 @@ class Bridge(Protocol):
 
     def optimizer_step_counts(self, optimizer: Any) -> StepCounts:
         """``step_counts`` of an optimiser that no model holds."""
+
+    def choose_optimizer(self, model: Any, choice: OptimizerChoice) -> None:
+        """Replaces a compiled model's untrained optimiser; a loss-scale wrapper around it stays.
+
+        Raises:
+            BridgeError: The stack or the optimiser's family does not have what is asked for.
+        """
+
+    def optimizer_state(self, model: Any) -> Optional[OptimizerState]:
+        """What a compiled model's optimiser is; None where it has none."""
+
+    def prepare_optimizer(self, model: Any) -> None:
+        """Makes the variables of a built model's optimiser that cannot be made while a step of replicas is traced."""
+
+    def assign_average(self, model: Any) -> bool:
+        """Gives the weights their average at the end of training; False where Keras does, or none is kept."""
+
+    def learning_rate(self, model: Any) -> Optional[LearningRateState]:
+        """The present learning rate; None where the model has no optimiser."""
+
+    def set_learning_rate(self, model: Any, value: float) -> None:
+        """Sets the learning rate of an optimiser that has no schedule; binds to the next step."""
+
+    def scale_schedule(self, model: Any, factor: float) -> bool:
+        """Multiplies all rates of the optimiser's schedule; False for a schedule that is not one of Keras's own."""

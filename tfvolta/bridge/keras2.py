@@ -10,13 +10,22 @@ from tfvolta.bridge.keras2_functions import FunctionPart
 from tfvolta.bridge.keras2_half_outputs import HalfOutputPart
 from tfvolta.bridge.keras2_intercept import InterceptionPart
 from tfvolta.bridge.keras2_loss_scale import LossScalePart
+from tfvolta.bridge.keras2_optimizers import OptimizerPart
 from tfvolta.bridge.keras2_package import load_package
 from tfvolta.bridge.keras2_precision import PrecisionPart
 from tfvolta.bridge.xla_part import XlaPart
 
 
 class Keras2Bridge(
-    PrecisionPart, LossScalePart, FunctionPart, CallbackPart, InterceptionPart, CustomLoopPart, HalfOutputPart, XlaPart
+    PrecisionPart,
+    LossScalePart,
+    FunctionPart,
+    CallbackPart,
+    InterceptionPart,
+    CustomLoopPart,
+    HalfOutputPart,
+    OptimizerPart,
+    XlaPart,
 ):
     """``tfvolta.bridge.base.Bridge`` for Keras 2; each part is in a file of its own.
 

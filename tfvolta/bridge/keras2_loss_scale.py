@@ -33,7 +33,7 @@ class LossScalePart:
         """
         optimizer = self.package.keras.optimizers.get(optimizer)
         if not isinstance(optimizer, self.package.scaler):
-            return _wrap(self.package, optimizer, settings)
+            return wrap(self.package, optimizer, settings)
         return self._adjust(optimizer, settings)[0]
 
     def install_loss_scale(self, model: Any, settings: LossScaleSettings) -> bool:
@@ -53,7 +53,7 @@ class LossScalePart:
             if isinstance(model.optimizer, self.package.scaler):
                 optimizer, changed = self._adjust(model.optimizer, settings)
             else:
-                optimizer, changed = _wrap(self.package, model.optimizer, settings), True
+                optimizer, changed = wrap(self.package, model.optimizer, settings), True
         counting = start_counting(self.package, optimizer, model.distribute_strategy)
         if optimizer is not model.optimizer:
             model.optimizer = optimizer
@@ -90,7 +90,7 @@ class LossScalePart:
     def _adjust(self, optimizer: Any, settings: LossScaleSettings) -> tuple[Any, bool]:
         """Gives an existing wrapper the settings; the result may be another wrapper around the same optimiser."""
         if optimizer.dynamic != (settings.fixed is None):
-            return _wrap(self.package, _unwrap(optimizer), settings), True
+            return wrap(self.package, _unwrap(optimizer), settings), True
         if settings.fixed is not None:
             changed = float(optimizer.initial_scale) != settings.fixed
             if changed and isinstance(optimizer, CountingSteps):
@@ -109,7 +109,8 @@ class LossScalePart:
         return optimizer, changed
 
 
-def _wrap(package: Package, optimizer: Any, settings: LossScaleSettings) -> Any:
+def wrap(package: Package, optimizer: Any, settings: LossScaleSettings) -> Any:
+    """A new loss-scale wrapper around an optimiser, of the kind that fits its family."""
     if settings.fixed is not None:
         return package.scaler(optimizer, dynamic=False, initial_scale=settings.fixed)
     return package.scaler(optimizer, initial_scale=settings.initial, dynamic_growth_steps=settings.growth_steps)

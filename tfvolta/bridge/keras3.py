@@ -19,6 +19,7 @@ from tfvolta.bridge import (
 )
 from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
+from tfvolta.bridge.keras3_optimizers import OptimizerPart
 from tfvolta.bridge.xla_part import XlaPart
 from tfvolta.errors import BridgeError, Problem
 
@@ -113,7 +114,7 @@ class _TrainFunction:
         return keras3_step_loop.mend(model)
 
 
-class Keras3Bridge(_Layers, _LossScale, _TrainFunction, CustomLoopPart, XlaPart):
+class Keras3Bridge(_Layers, _LossScale, _TrainFunction, CustomLoopPart, OptimizerPart, XlaPart):
     """``tfvolta.bridge.base.Bridge`` for Keras 3."""
 
     def __init__(self, stack: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
+from tfvolta.callbacks.addons import addon_callbacks
 from tfvolta.callbacks.apply_plan import ApplyPlan
+from tfvolta.callbacks.averaged_weights import AveragedWeights
 from tfvolta.callbacks.base import Callback
 from tfvolta.callbacks.device_memory import DeviceMemory
+from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
 from tfvolta.callbacks.throughput import Throughput
+from tfvolta.knobs.addons import Addons
 
 if TYPE_CHECKING:
     from tfvolta.session import Session
@@ -28,6 +32,9 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     """
     monitor = session.config.monitor
     callbacks: list[Callback] = [ApplyPlan(session)]
+    if session.config.get("learning_rate.warmup_epochs"):
+        callbacks.append(LearningRateWarmup(session))
+    callbacks += _average_and_addons(session)
     if monitor.throughput:
         throughput = Throughput(monitor.warmup_steps, examples_per_step=batch_size, session=session)
         throughput.fit = fits_before
@@ -37,3 +44,14 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     if monitor.memory:
         callbacks.append(DeviceMemory(session=session))
     return callbacks
+
+
+def _average_and_addons(session: Session) -> list[Any]:
+    """What an average of the weights needs at the end, and the callbacks of TensorFlow Addons that are asked for."""
+    made: list[Any] = []
+    if session.config.get("optimizer.average_weights"):
+        made.append(AveragedWeights())
+    asked = session.config.addons
+    if asked is not None:
+        made += session.context.saved.setdefault(Addons.name, addon_callbacks(asked.model_dump(exclude_none=True)))
+    return made

@@ -18,7 +18,7 @@ from tfvolta.config.distribution import (
     Watchdog,
 )
 from tfvolta.config.section import Section
-from tfvolta.config.training import LearningRate, Optimizer
+from tfvolta.config.training import Addons, LearningRate, Optimizer
 
 
 class Run(Section):
@@ -155,6 +155,7 @@ class Config(Section):
     cluster: Optional[Cluster] = None
     data: Optional[Data] = None
     optimizer: Optional[Optimizer] = None
+    addons: Optional[Addons] = None
     learning_rate: Optional[LearningRate] = None
     fit: Optional[Fit] = None
     checkpoint: Optional[Checkpoint] = None

@@ -6,6 +6,7 @@ import difflib
 import functools
 from typing import Any
 
+from tfvolta.knobs.addons import Addons
 from tfvolta.knobs.allocator import Allocator
 from tfvolta.knobs.auto_clustering import AutoClustering
 from tfvolta.knobs.base import Knob
@@ -17,10 +18,12 @@ from tfvolta.knobs.islands import Float32Islands
 from tfvolta.knobs.jit import Jit
 from tfvolta.knobs.launch_blocking import LaunchBlocking
 from tfvolta.knobs.layout import LayoutOptimizer
+from tfvolta.knobs.learning_rate import LearningRate
 from tfvolta.knobs.logical_cpus import LogicalCpus
 from tfvolta.knobs.loss_scale import LossScale
 from tfvolta.knobs.memory import MemoryGrowth, MemoryLimit
 from tfvolta.knobs.nccl import Nccl
+from tfvolta.knobs.optimizer import Optimizer
 from tfvolta.knobs.policy import Policy
 from tfvolta.knobs.retrofit import Retrofit
 from tfvolta.knobs.seed import Seed
@@ -49,10 +52,13 @@ _KNOBS: tuple[type[Knob], ...] = (
     Determinism,
     Seed,
     Policy,
+    Optimizer,  # before the loss scale, which goes around it, and the learning rate, which is its own
     StepsPerExecution,
     Retrofit,  # before the loss scale, so that a plain optimizer is wrapped once
     Float32Islands,
     LossScale,
+    LearningRate,
+    Addons,
     DropRemainder,
     Jit,
     AutoClustering,
