@@ -1,7 +1,9 @@
 """Keras 3: a loss-scale optimiser that skips a step on all replicas alike, counts what it skipped, and can be fixed.
 
 Keras 3's ``LossScaleOptimizer`` asks only the first replica whether its own, not yet reduced, gradients are finite: an
-overflow on another replica is all-reduced into the weights and destroys them. Here every replica's answer counts.
+overflow on another replica is all-reduced into the weights and destroys them, and one on another worker leaves that
+worker waiting for ever. Here the sum over all replicas is looked at, which is the same for each of them: an infinity
+anywhere makes it infinite or no number.
 
 The correction sits on the instance, not in a subclass, so that the optimiser stays a plain ``LossScaleOptimizer`` for
 saving: its class name, config and variables are Keras's own, and plain Keras loads it.
@@ -17,6 +19,8 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 from keras.src import ops
+
+from tfvolta.bridge import keras3_replicas
 
 NEVER = 0  # growth steps of a fixed scale: Keras compares its counter with ``growth_steps - 1``, which is never -1
 
@@ -42,6 +46,7 @@ class Guard:
 
 def install(optimizer: Any, former_factor: Optional[float] = None) -> bool:
     """Corrects a ``LossScaleOptimizer``; False where it was corrected already."""
+    keras3_replicas.install(optimizer)
     if guard_of(optimizer) is not None:
         return False
     with tf.init_scope(), optimizer.inner_optimizer._distribution_strategy.scope():
@@ -114,41 +119,30 @@ def step(
 
     Args:
         optimizer: A built ``LossScaleOptimizer``; one without a guard skips too, uncounted.
-        grads: Gradients of this replica, in what size ``take`` wants them.
+        grads: Gradients of this replica, in what size ``take`` wants them; they are added up here.
         variables: Their variables; None for those that the optimiser was built with.
         take: Called with the three above where the gradients of all replicas are finite.
-        check: Whether one replica's gradients are finite, as a scalar tensor.
+        check: Whether gradients are finite, as a scalar tensor.
     """
+    grads = keras3_replicas.reduced(optimizer, grads, variables)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def take_sums(optimizer: Any, grads: list[Any], variables: Optional[list[Any]]) -> None:
+        with keras3_replicas.gradients_are_sums():
+            take(optimizer, grads, variables)
+
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
-        ops.cond(_all_finite(check(grads)), lambda: take(optimizer, grads, variables), lambda: _skip(optimizer))
+        ops.cond(check(grads), lambda: take_sums(optimizer, grads, variables), lambda: _skip(optimizer))
         return
 
     def across_replicas(distribution: Any, grads: Any, variables: Any) -> None:
         finite = distribution.extended.call_for_each_replica(check, args=(grads,))
 
         def take_everywhere() -> None:
-            distribution.extended.call_for_each_replica(take, args=(optimizer, grads, variables))
+            distribution.extended.call_for_each_replica(take_sums, args=(optimizer, grads, variables))
 
         # The branches merge replicas, which only a condition in cross-replica context allows.
-        ops.cond(_agreed(distribution, finite), take_everywhere, lambda: _skip(optimizer))
+        everywhere = tf.reduce_all(tf.stack(distribution.experimental_local_results(finite)))
+        ops.cond(everywhere, take_everywhere, lambda: _skip(optimizer))
 
     tf.distribute.get_replica_context().merge_call(across_replicas, args=(grads, variables))
-
-
-def _agreed(distribution: Any, finite: Any) -> Any:
-    """Whether all replicas, those of other workers included, have finite gradients; in cross-replica context."""
-    local = tf.reduce_all(tf.stack(distribution.experimental_local_results(finite)))
-    if distribution.extended._in_multi_worker_mode():
-        faults = distribution.reduce(tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(local), tf.float32), axis=None)
-        return tf.equal(faults, 0.0)
-    return local
-
-
-def _all_finite(finite: Any) -> Any:
-    """The same in replica context, where the train step is free of merge calls."""
-    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
-        return finite
-    faults = tf.distribute.get_replica_context().all_reduce(
-        tf.distribute.ReduceOp.SUM, tf.cast(tf.logical_not(finite), tf.float32)
-    )
-    return tf.equal(faults, 0.0)
