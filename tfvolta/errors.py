@@ -83,6 +83,16 @@ class BridgeError(TfvoltaError, RuntimeError):
     """Keras is not as the bridge knows it, or a layer class cannot be served."""
 
 
+class StallError(TfvoltaError, RuntimeError):
+    """Training made no progress for too long; the watchdog ends the process with this exit code."""
+
+    exit_code = 75  # "temporary failure" of sysexits.h: starting again may help
+
+
+class LaunchError(TfvoltaError, ValueError):
+    """Workers that cannot be started as asked for."""
+
+
 class TfvoltaWarning(UserWarning):
     """Base of every warning."""
 

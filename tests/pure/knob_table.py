@@ -98,5 +98,11 @@ ROWS: dict[str, Row] = {
         {"target": 0.4, "scaling": "none", "warmup_epochs": 0.0},
     ),
     "steps_per_execution": Row({"fit": {"steps_per_execution": 4}}, 4),
+    "watchdog": Row(
+        {"watchdog": {"stall_seconds": 60.0}},
+        {"stall_seconds": 60.0, "end": True},
+        ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
+        at_once=Status.PENDING,
+    ),
     "layout_optimizer": Row({"graph": {"layout_optimizer": False}}, False, gpu_only=True),
 }

@@ -184,7 +184,7 @@ def test_forecast_on_every_machine(each: Knob, facts: Facts) -> None:
 
 
 # Carried by Python's own state, by the data, or by the list of callbacks.
-CARRIED_OUTSIDE = ("seed", "policy", "drop_remainder", "addons")
+CARRIED_OUTSIDE = ("seed", "policy", "drop_remainder", "addons", "watchdog")
 
 
 @EVERY

@@ -11,5 +11,4 @@ WAITING = (
     "cluster.",
     "data.",
     "checkpoint.",
-    "watchdog.",
 )

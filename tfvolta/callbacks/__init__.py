@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.memory_growth import MemoryGrowth
     from tfvolta.callbacks.mixed_precision import MixedPrecision
     from tfvolta.callbacks.throughput import Throughput
+    from tfvolta.callbacks.watchdog import Watchdog
     from tfvolta.callbacks.xla_jit import XlaJit
 
 _MODULES = {
@@ -26,6 +27,7 @@ _MODULES = {
     "MemoryGrowth": "memory_growth",
     "MixedPrecision": "mixed_precision",
     "Throughput": "throughput",
+    "Watchdog": "watchdog",
     "XlaJit": "xla_jit",
     "session_callbacks": "build",
 }
@@ -39,6 +41,7 @@ __all__ = [
     "MemoryGrowth",
     "MixedPrecision",
     "Throughput",
+    "Watchdog",
     "XlaJit",
     "session_callbacks",
 ]

@@ -11,8 +11,10 @@ from tfvolta.callbacks.base import Callback
 from tfvolta.callbacks.device_memory import DeviceMemory
 from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
+from tfvolta.callbacks.progress import Progress
 from tfvolta.callbacks.throughput import Throughput
 from tfvolta.knobs.addons import Addons
+from tfvolta.knobs.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from tfvolta.session import Session
@@ -43,6 +45,8 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
         callbacks.append(LossScaleMonitor(session=session))
     if monitor.memory:
         callbacks.append(DeviceMemory(session=session))
+    if session.place.heartbeats is not None or any(step.knob.name == Watchdog.name for step in session.plan.steps):
+        callbacks.append(Progress(session))
     return callbacks
 
 

@@ -40,10 +40,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(evidence: Any, path: str, as_json: bool) -> int:
     from tfvolta.report.terminal import print_report
     from tfvolta.report.verdict import verdict
+    from tfvolta.report.workers import worker_lines
 
     if as_json:
         content = evidence.model_dump(mode="json")
-        print(json.dumps({"verdict": verdict(evidence), "path": path, "evidence": content}, indent=2))
+        workers = [line.to_json() for line in worker_lines(path)]
+        print(
+            json.dumps({"verdict": verdict(evidence), "path": path, "workers": workers, "evidence": content}, indent=2)
+        )
     else:
         print_report(evidence, path)
     return 0

@@ -35,6 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         script_layers=layers_named_in(arguments.script),
     )
     session = Session(config, origin=origin)
+    if not session.place.is_chief:
+        arguments.quiet = True  # what is said once, the chief says
     if not arguments.quiet:
         print(f"tfvolta: evidence in {session.recorder.path}", file=sys.stderr, flush=True)
     code = _run_script(session, arguments)

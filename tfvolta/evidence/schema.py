@@ -93,6 +93,24 @@ class OutcomeRecord(Record):
     value: JsonValue = None
 
 
+class WorkerRecord(Record):
+    """Which process of several wrote this.
+
+    Attributes:
+        name: Such as ``worker 1``.
+        rank: Its number among all of the run.
+        workers: How many processes there are.
+        is_chief: Whether it writes what is written once.
+        restart: How often its launcher had started the run again.
+    """
+
+    name: Text
+    rank: Optional[int] = None
+    workers: int = 1
+    is_chief: bool = True
+    restart: int = 0
+
+
 class ErrorRecord(Record):
     """The exception that ended a run.
 
@@ -132,6 +150,7 @@ class Evidence(Record):
         ended: ISO time, UTC; null while running.
         command: The command line.
         script: The training script, or null.
+        worker: Which process of several this is; null for a run of one.
         conflicts: Why a refused run was refused.
         contradictions: Where the environment said otherwise than the config.
         warnings: What the reader should know and nothing else says.
@@ -153,6 +172,7 @@ class Evidence(Record):
     command: tuple[Text, ...] = ()
     script: Optional[Text] = None
     cwd: Text = ""
+    worker: Optional[WorkerRecord] = None
     config: ConfigRecord = Field(default_factory=ConfigRecord)
     facts: Optional[Facts] = None
     stack: Optional[str] = None

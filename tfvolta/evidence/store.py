@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import platform
 import secrets
 import threading
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Optional, Union
 
 from tfvolta.errors import EvidenceError, Problem
 from tfvolta.evidence.clock import now, stamp
+from tfvolta.evidence.place import WORKERS, Place
 from tfvolta.evidence.reading import FILE_NAME, latest, read
 from tfvolta.evidence.schema import Evidence
 
-__all__ = ["EvidenceStore", "latest", "read"]
+__all__ = ["EvidenceStore", "latest", "new_run_id", "read"]
 
 _Path = Union[str, "os.PathLike[str]"]
+# Says which process owns a folder that others may have made before it.
+_OWNER = ".owner"
 
 # Why a write failed and what to do, by error number.
 _REASONS = {
@@ -47,6 +51,11 @@ def _cannot_write(path: Path, error: OSError) -> EvidenceError:
     return EvidenceError("The evidence of this run cannot be written.", [problem])
 
 
+def new_run_id() -> str:
+    """A name for a run, from the time, that two runs of one second hardly share."""
+    return f"{stamp()}-{secrets.token_hex(2)}"
+
+
 def _check_run_id(run_id: str) -> None:
     if not run_id or run_id.startswith(".") or any(char in run_id for char in "/\\\0"):
         problem = Problem(
@@ -67,9 +76,9 @@ class EvidenceStore:
         path: Its evidence file.
     """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, run_id: Optional[str] = None):
         self.directory = directory
-        self.run_id = directory.name
+        self.run_id = run_id or directory.name
         self.path = directory / FILE_NAME
 
     @classmethod
@@ -83,16 +92,32 @@ class EvidenceStore:
         Raises:
             EvidenceError: The folder cannot be made, or the run exists.
         """
-        parent = Path(directory).expanduser().absolute()  # the script may change the working directory
         if run_id is not None:
             _check_run_id(run_id)
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-        except ValueError as error:  # a NUL character
-            raise _cannot_write(parent, OSError(errno.EINVAL, str(error))) from error
-        except OSError as error:
-            raise _cannot_write(parent, error) from error
+        parent = _made(Path(directory).expanduser().absolute())  # the script may change the working directory
         return cls(_make_named(parent, run_id) if run_id is not None else _make_unique(parent))
+
+    @classmethod
+    def claim(cls, directory: _Path, place: Place) -> EvidenceStore:
+        """Makes the folder of one process of a run, which no other process has.
+
+        Under a launcher the chief's is the run's own folder, and ``workers/worker-1`` in it another's. Who comes too
+        late for such a name, as a second session of a process does, and who has no launcher, gets a name from the time.
+
+        Args:
+            directory: Folder of runs; ``~`` is the home folder.
+            place: Which process this is.
+
+        Raises:
+            EvidenceError: The folder cannot be made.
+        """
+        parent = _made(Path(directory).expanduser().absolute())
+        if place.run_id is not None:
+            _check_run_id(place.run_id)
+            own = parent / place.run_id / WORKERS / place.folder if place.folder else parent / place.run_id
+            if _is_first(_made(own)):
+                return cls(own, place.run_id)
+        return cls(_make_unique(parent, f"-{place.folder}" if place.folder else ""))
 
     def write(self, evidence: Evidence) -> None:
         """Replaces the evidence file; a process killed at any moment leaves the former or the new one, whole.
@@ -112,6 +137,30 @@ class EvidenceStore:
             raise _cannot_write(self.path, error) from error
 
 
+def _made(folder: Path) -> Path:
+    """A folder that is there or is made now."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:  # a NUL character
+        raise _cannot_write(folder, OSError(errno.EINVAL, str(error))) from error
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    return folder
+
+
+def _is_first(folder: Path) -> bool:
+    """Whether this process is the first to claim a folder that several may have made: the file system decides."""
+    try:
+        handle = os.open(folder / _OWNER, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    with os.fdopen(handle, "w") as file:
+        file.write(f"{platform.node()} {os.getpid()}\n")
+    return True
+
+
 def _make_named(parent: Path, run_id: str) -> Path:
     folder = parent / run_id
     try:
@@ -129,10 +178,10 @@ def _make_named(parent: Path, run_id: str) -> Path:
     return folder
 
 
-def _make_unique(parent: Path) -> Path:
+def _make_unique(parent: Path, ending: str = "") -> Path:
     """Makes a folder that no other process has: the file system decides, so two runs may start in one second."""
     for _ in range(100):
-        folder = parent / f"{stamp()}-{secrets.token_hex(2)}"
+        folder = parent / f"{new_run_id()}{ending}"
         try:
             folder.mkdir()
         except FileExistsError:

@@ -31,6 +31,7 @@ from tfvolta.knobs.steps import StepsPerExecution
 from tfvolta.knobs.tf32 import Tf32
 from tfvolta.knobs.threads import InterOpThreads, IntraOpThreads
 from tfvolta.knobs.visibility import VisibleDevices
+from tfvolta.knobs.watchdog import Watchdog
 from tfvolta.knobs.xla_environment import XlaFlags
 
 _KNOBS: tuple[type[Knob], ...] = (
@@ -63,6 +64,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     Jit,
     AutoClustering,
     LayoutOptimizer,
+    Watchdog,
 )
 
 

@@ -13,6 +13,7 @@ from tfvolta.outcome import Status
 from tfvolta.report.style import fields, heading, make_console, new_table, print_path, problem_text, status_text
 from tfvolta.report.verdict import verdict
 from tfvolta.report.words import shown
+from tfvolta.report.workers import worker_lines
 
 _VERDICT_COLOURS = {"completed": "green", "failed": "red", "refused": "red", "interrupted": "yellow"}
 
@@ -33,6 +34,7 @@ def print_report(evidence: Evidence, path: Optional[str] = None, console: Option
     _print_measurements(console, evidence)
     _print_error(console, evidence)
     if path is not None:
+        _print_workers(console, path)
         heading(console, "Files")
         print_path(console, "evidence", path)
 
@@ -53,6 +55,9 @@ def _header(evidence: Evidence) -> list[tuple[str, str]]:
         pairs.append(("machine", f"{facts.host or evidence.host or 'unnamed'}: {gpus}, {facts.cpu.cores} CPU cores"))
     elif evidence.stack:
         pairs.append(("stack", evidence.stack))
+    if evidence.worker is not None:
+        restarts = f", start {evidence.worker.restart + 1}" if evidence.worker.restart else ""
+        pairs.append(("process", f"{evidence.worker.name} of {evidence.worker.workers}{restarts}"))
     return pairs
 
 
@@ -131,6 +136,14 @@ def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={_in_words(item)}" for key, item in value.items()) or "none"
     return "not measured" if value is None else shown(value)
+
+
+def _print_workers(console: Console, path: str) -> None:
+    """A line for each other worker of the run; its own evidence says more."""
+    lines = worker_lines(path)
+    if lines:
+        heading(console, "Other workers")
+        fields(console, [(line.name, line.verdict) for line in lines])
 
 
 def _print_error(console: Console, evidence: Evidence) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 from tfvolta.bridge import bridge_for, bridge_for_stack
 from tfvolta.bridge.base import Hooks
 from tfvolta.callbacks.build import session_callbacks
+from tfvolta.callbacks.progress import Progress
 from tfvolta.errors import TfvoltaError
 from tfvolta.phase import Phase
 from tfvolta.script.arguments import compile_arguments, fit_arguments
@@ -110,6 +111,7 @@ class ScriptRun:
         own = session_callbacks(self.session, batch_size=_batch_size(arguments), fits_before=self.fits)
         self.fits += 1
         joined = _joined(own, callbacks)
+        joined.sort(key=lambda callback: isinstance(callback, Progress))  # at the end; the others keep their order
         # The list is made just outside of fit, which has not looked at its data yet.
         return bridge_for(model).callback_list(joined, model, deferred=True, **_list_arguments(arguments))
 

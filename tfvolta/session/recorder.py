@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 from tfvolta.errors import EvidenceError, EvidenceWarning
 from tfvolta.evidence.clock import now
+from tfvolta.evidence.place import Place
 from tfvolta.evidence.schema import ErrorRecord, Evidence
 from tfvolta.evidence.store import EvidenceStore
 from tfvolta.outcome import Outcome, Status
@@ -61,8 +62,13 @@ class Recorder(SilentRecorder):
         path: The evidence file in the run's folder.
     """
 
-    def __init__(self, plan: Plan, origin: Origin):
+    def __init__(self, plan: Plan, origin: Origin, place: Optional[Place] = None):
         """Creates the run's folder and its first evidence.
+
+        Args:
+            plan: What will be done.
+            origin: What is training.
+            place: Which process of a run this is; one that trains alone when None.
 
         Raises:
             EvidenceError: The run directory cannot be created or written.
@@ -74,13 +80,14 @@ class Recorder(SilentRecorder):
             "command": tuple(origin.command or sys.argv),
             "script": origin.script,
             "cwd": os.getcwd(),
+            "worker": _worker(place or Place()),
             "outcomes": {},
             "measurements": {},
             "fits": (),
             "warnings": (),
         }
         self.replanned(plan)
-        self._open(self._directory)
+        self._open(EvidenceStore.claim(self._directory, place or Place()))
         self._store.write(Evidence.model_validate(self._fields))
 
     def replanned(self, plan: Plan) -> None:
@@ -153,12 +160,12 @@ class Recorder(SilentRecorder):
         """Gives a forked process a run of its own, so that parent and child do not overwrite each other's evidence."""
         from multiprocessing.util import Finalize
 
-        self._open(self._directory)
+        self._open(EvidenceStore.create(self._directory))
         # A child of multiprocessing ends without atexit; an error that ended it is printed by multiprocessing.
         Finalize(self, self.close, args=("completed", None), exitpriority=0)
 
-    def _open(self, directory: str) -> None:
-        self._store = EvidenceStore.create(directory)
+    def _open(self, store: EvidenceStore) -> None:
+        self._store = store
         self.path = str(self._store.path)
         self._fields.update(run_id=self._store.run_id, started=now(), pid=os.getpid())
 
@@ -166,3 +173,16 @@ class Recorder(SilentRecorder):
         """Takes the end of the run, and writes."""
         self._fields.update(status=status, ended=now(), error=ErrorRecord.of(error) if error is not None else None)
         self.write()
+
+
+def _worker(place: Place) -> Optional[dict[str, Any]]:
+    """Which process of several this is; None for one that trains alone."""
+    if not place.worker:
+        return None
+    return {
+        "name": place.worker,
+        "rank": place.rank,
+        "workers": place.workers,
+        "is_chief": place.is_chief,
+        "restart": place.restart,
+    }

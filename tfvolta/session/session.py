@@ -16,6 +16,7 @@ from tfvolta.session.context import LiveContext
 from tfvolta.session.ending import Ending, Origin
 from tfvolta.session.first_step import StepJournal, in_force
 from tfvolta.session.ledger import Ledger
+from tfvolta.session.presence import announce, place_of
 from tfvolta.session.recorder import Recorder, SilentRecorder
 
 # Phases whose settings are put on a model, at compile or at fit.
@@ -31,6 +32,7 @@ class Session:
         ledger: How every step ended so far.
         recorder: What writes the evidence; ``recorder.path`` is the file.
         reached: The last phase that was entered, or None.
+        place: Which process of a run this is.
     """
 
     def __init__(
@@ -65,7 +67,8 @@ class Session:
         self.reached: Optional[Phase] = None
         self.is_open = True
         plan = make_plan(config, facts, dict(self.context.environ), origin.script_layers)
-        self.recorder = Recorder(plan, origin) if origin.record else SilentRecorder()
+        self.place = place_of(self.context.environ, config, facts)
+        self.recorder = Recorder(plan, origin, self.place) if origin.record else SilentRecorder()
         self.ledger = Ledger(plan, self.recorder)
         try:
             plan.check()
@@ -74,6 +77,7 @@ class Session:
             raise
         for problem in plan.contradictions:
             warnings.warn(str(problem), ContradictionWarning, stacklevel=2)
+        announce(self.place)
 
     @property
     def plan(self) -> Plan:
