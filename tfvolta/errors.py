@@ -51,6 +51,22 @@ class TfvoltaError(Exception):
         super().__init__("\n".join([message, *(str(problem) for problem in self.problems)]))
 
 
+# How a process ends that was told to (SIGTERM) and did so in order: 128 and the signal's number, as shells have it, which
+# Kubernetes' training operators take for a reason to start it again.
+PREEMPTED_EXIT_CODE = 143
+
+
+class Preempted(SystemExit):
+    """Ends the process because it was told to end, after its state was saved; no fault of the script."""
+
+    def __init__(self, message: str):
+        self.message = message
+        super().__init__(PREEMPTED_EXIT_CODE)
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class ConfigError(TfvoltaError, ValueError):
     """A config, an override or an argument that cannot be used."""
 
@@ -61,6 +77,10 @@ class PlanError(TfvoltaError, ValueError):
 
 class ClusterError(PlanError):
     """Processes that cannot train together: what a launcher set, or what the workers are, does not fit."""
+
+
+class CheckpointError(TfvoltaError, RuntimeError):
+    """Checkpoints that cannot be written, or that this training cannot go on from."""
 
 
 class FactsError(TfvoltaError, ValueError):
@@ -115,6 +135,10 @@ class AuditWarning(TfvoltaWarning):
 
 class EvidenceWarning(TfvoltaWarning):
     """Evidence can no longer be written, and training goes on."""
+
+
+class CheckpointWarning(TfvoltaWarning):
+    """A checkpoint cannot be written or read, or a training goes on from one inexactly."""
 
 
 class RecompilationWarning(TfvoltaWarning):
