@@ -110,7 +110,8 @@ class Cluster:
     def explain(self) -> tuple[str, ...]:
         """Sentences for a person: who this process is, and what said so."""
         role = "the chief" if self.is_chief else "not the chief"
-        own = f"This process is {self.name} of {self.world_size} ({role})"
+        rank = "" if self.rank is None else f", rank {self.rank} of {self.world_size}"
+        own = f"This process is {self.name}{rank} ({role})"
         place = f", at {self.address}" if self.address else ""
         local = ""
         if self.local_rank is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 
 # Below the ports that Linux hands out by itself (32768 on), above those that need privileges or are well known.
@@ -25,12 +26,14 @@ def job_port(job: str, step: str = "0") -> int:
     return FIRST + WIDTH * ((number + _STRIDE * (int(step) if step.isdigit() else 0)) % _SLOTS)
 
 
-def meeting_port(port: int, taken: frozenset[int]) -> int:
-    """The port on which the chief meets the others before training.
+def meeting_ports(port: int, taken: frozenset[int], count: int = 4) -> tuple[int, ...]:
+    """Ports on which the chief may meet the others before training; it takes the first that is free.
 
     Args:
         port: The chief's own port of the cluster.
         taken: Ports that the cluster uses on the chief's machine.
+        count: How many to name.
     """
-    candidates = (FIRST + (port - FIRST + MEETING + step) % (65536 - FIRST) for step in range(65536 - FIRST))
-    return next(candidate for candidate in candidates if candidate not in taken)
+    span = 65536 - FIRST
+    candidates = (FIRST + (port - FIRST + MEETING + step) % span for step in range(span))
+    return tuple(itertools.islice((candidate for candidate in candidates if candidate not in taken), count))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Mapping, Optional, Sequence
 
-from tfvolta.cluster.address import host_of, join
+from tfvolta.cluster.address import host_of, is_loopback, join
 from tfvolta.cluster.cluster import RANKED, Cluster
 from tfvolta.cluster.finding import Finding, Surroundings
 from tfvolta.errors import Problem
@@ -19,7 +19,7 @@ def addressed(
     rank = names.index((task_type, task_index)) if (task_type, task_index) in names else None
     local_rank = local_size = None
     if rank is not None:
-        hosts = [host_of(address) for _, _, address in members]
+        hosts = ["localhost" if is_loopback(host_of(address)) else host_of(address) for _, _, address in members]
         local_rank, local_size = hosts[:rank].count(hosts[rank]), hosts.count(hosts[rank])
     jobs = dict(addresses)
     return Cluster(resolver, jobs, task_type, task_index, rank, len(members), local_rank, local_size, tuple(found))

@@ -1,0 +1,182 @@
+"""What can be known to fail before the workers meet: hosts, addresses, ports and GPUs, seen from one of them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import socket
+from typing import Any, Iterable, Mapping, Optional, Sequence
+
+from tfvolta.cluster.address import host_of, is_loopback
+from tfvolta.cluster.cluster import Cluster
+from tfvolta.errors import Problem
+from tfvolta.facts.visibility import visible_gpus
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Name servers answer in milliseconds, or after their time limits: hosts are looked up side by side.
+_LOOKUPS = 32
+_KUBERNETES = "KUBERNETES_SERVICE_HOST"
+
+
+def gpu_problems(
+    cluster: Cluster, facts: Any, environ: Mapping[str, str], visible: Optional[Sequence[int]] = None
+) -> list[Problem]:
+    """The problem with more workers on this machine than GPUs; none where no GPU is wanted.
+
+    A launcher that binds GPUs sets ``CUDA_VISIBLE_DEVICES`` for each worker, and may hide the others from facts.
+
+    Args:
+        cluster: Who trains together.
+        facts: The machine.
+        environ: The process environment.
+        visible: ``devices.visible`` where it is a list.
+    """
+    if not facts.gpus or visible == [] or cluster.task_type not in ("chief", "worker"):
+        return []
+    where = f"{cluster.name} on {facts.host or cluster.host or 'this machine'}"
+    mask = environ.get(VISIBLE)
+    if mask is not None:
+        wanted = [entry for entry in mask.split(",") if entry.strip() not in ("", "-1", "NoDevFiles")]
+        if not wanted or visible_gpus(facts.gpus, mask):
+            return []
+        indices = ", ".join(str(gpu.index) for gpu in facts.gpus)
+        why = "CUDA would show this worker no GPU, and it would train on the CPU while the others wait"
+        fix = f"start as many workers on this machine as it has GPUs, or correct {VISIBLE}"
+        return [Problem(where, f"{VISIBLE} naming some of the GPUs {indices}", f"{VISIBLE}={mask}", why, fix)]
+    count = len(facts.gpus)
+    if cluster.local_size is None or cluster.local_size <= count:
+        return []
+    return [
+        Problem(
+            where=where,
+            expected=f"at most {count} workers on a machine with {count} GPU{'s' * (count > 1)}",
+            received=f"{cluster.local_size} workers",
+            why="workers that share a GPU take its memory from each other, and NCCL refuses them",
+            fix=f"start {count} worker{'s' * (count > 1)} on this machine, or hide the GPUs: {VISIBLE}=-1",
+        )
+    ]
+
+
+def gpu_warnings(cluster: Cluster, facts: Any, environ: Mapping[str, str]) -> list[str]:
+    """What is unwise about the GPUs of this machine, in sentences."""
+    warnings = []
+    names = sorted({gpu.name for gpu in facts.gpus})
+    if len(names) > 1:
+        warnings.append(
+            f"{facts.host or 'This machine'} has GPUs of different models ({', '.join(names)}): every step waits for"
+            f" the slowest; choose equal ones with devices.visible or {VISIBLE}."
+        )
+    shared = (cluster.local_size or 1) > 1 and cluster.task_type in ("chief", "worker")
+    if shared and len(facts.gpus) > 1 and environ.get(VISIBLE) is None:
+        warnings.append(
+            f"Each of {cluster.local_size} workers on {facts.host or 'this machine'} sees all its GPUs and would take"
+            f" them all; give each its own: {VISIBLE}=<local rank>, srun --gpus-per-task=1, or tfvolta launch."
+        )
+    return warnings
+
+
+def network_problems(cluster: Cluster, environ: Mapping[str, str], started: bool = False) -> list[Problem]:
+    """Hosts without an address, an own address that is another machine's, and an own port that is taken.
+
+    Inside Kubernetes names appear when their pods do, and a service may stand before a pod; there the meeting of the
+    workers finds out instead.
+
+    Args:
+        cluster: Who trains together; nothing is known of one without addresses.
+        environ: The process environment.
+        started: Whether this process may itself be listening already.
+    """
+    own = cluster.host
+    if own is None or cluster.port is None or environ.get(_KUBERNETES):
+        return []
+    names: dict[str, str] = {}
+    for job, index, address in cluster.members():
+        names.setdefault(host_of(address), f"{job} {index}")
+    addresses = look_up([*names, own])
+    problems = [_unresolvable(names.get(host, cluster.name), host) for host in addresses if not addresses[host]]
+    if not addresses[own]:
+        return problems
+    here = any(_is_here(address) for address in addresses[own])
+    if not here:
+        return [*problems, _elsewhere(cluster, own, addresses)]
+    return problems if started else [*problems, *_port_taken(cluster, addresses[own])]
+
+
+def look_up(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Addresses of hosts; empty for one that has none."""
+    unique = list(dict.fromkeys(hosts))
+    with concurrent.futures.ThreadPoolExecutor(min(_LOOKUPS, len(unique)) or 1) as pool:
+        return dict(zip(unique, pool.map(_addresses, unique)))
+
+
+def _addresses(host: str) -> tuple[str, ...]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _is_here(address: str) -> bool:
+    """Whether an address belongs to this machine: only then can a socket be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True
+
+
+def _unresolvable(name: str, host: str) -> Problem:
+    return Problem(
+        where=f"{name}: {host}",
+        expected="a host name that this machine can resolve",
+        received=f"no address for {host}",
+        why="neither /etc/hosts nor a name server knows it",
+        fix=f"correct the name, use an IP address, or add {host} to /etc/hosts on every machine",
+    )
+
+
+def _elsewhere(cluster: Cluster, own: str, addresses: Mapping[str, tuple[str, ...]]) -> Problem:
+    here = [
+        (job, index)
+        for job, index, address in cluster.members()
+        if not is_loopback(host_of(address)) and any(_is_here(found) for found in addresses.get(host_of(address), ()))
+    ]
+    hint = f"this machine is that of {here[0][0]} {here[0][1]}: give this process that task" if here else ""
+    return Problem(
+        where=f"{cluster.name}: {cluster.address}",
+        expected="an address of this machine",
+        received=f"{own} is {', '.join(addresses[own])}, and this machine has no such address",
+        why="TensorFlow would listen here while the others look for this worker there, and all would wait",
+        fix=hint or "give each process the task whose address is its own machine's",
+    )
+
+
+def _port_taken(cluster: Cluster, addresses: Sequence[str]) -> list[Problem]:
+    """The problem with an own port on which another process listens; found by binding to it."""
+    assert cluster.port is not None
+    for address in addresses:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # Connections of an ended run may linger; that is no obstacle to a server.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, cluster.port))
+            except OSError as error:
+                if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                    return [_taken(cluster, error)]
+    return []
+
+
+def _taken(cluster: Cluster, error: OSError) -> Problem:
+    in_use = error.errno == errno.EADDRINUSE
+    return Problem(
+        where=f"{cluster.name}: {cluster.address}",
+        expected=f"port {cluster.port} free on this machine",
+        received="another process listens on it" if in_use else "this user may not listen on it",
+        why="TensorFlow's server of this worker listens there" if in_use else "ports below 1024 need privileges",
+        fix=f"end that process (ss -ltnp 'sport = :{cluster.port}' shows it), or choose another port "
+        + ("in TF_CONFIG" if cluster.resolver == "tf_config" else "with cluster.port"),
+    )
