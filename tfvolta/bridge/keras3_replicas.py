@@ -38,8 +38,8 @@ def install(optimizer: Any) -> bool:
     if not isinstance(optimizer, TFOptimizer) or _KEY in optimizer.__dict__:
         return False
     optimizer.__dict__[_KEY] = None
-    for name, method in _METHODS.items():
-        optimizer.__dict__[name] = types.MethodType(method, optimizer)
+    for method in (_backend_apply_gradients, _all_reduce_sum_gradients, _overwrite_model_variables_with_average_value):
+        optimizer.__dict__[method.__name__] = types.MethodType(method, optimizer)
     optimizer._iterations.__dict__["_direct_assign"] = types.MethodType(_assign_own_copy, optimizer._iterations)
     return True
 
@@ -147,9 +147,3 @@ def _own_copy(variable: Any) -> Any:
     copies = tf.distribute.get_strategy().experimental_local_results(variable)
     return copies[int(tf.distribute.get_replica_context()._replica_id)] if len(copies) > 1 else copies[0]
 
-
-_METHODS = {
-    "_backend_apply_gradients": _backend_apply_gradients,
-    "_all_reduce_sum_gradients": _all_reduce_sum_gradients,
-    "_overwrite_model_variables_with_average_value": _overwrite_model_variables_with_average_value,
-}

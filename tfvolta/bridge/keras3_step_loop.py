@@ -1,6 +1,6 @@
 """Keras 3: the loop around a train or test step, corrected where Keras's own runs wrongly.
 
-Two faults of Keras 3.15 are mended:
+Faults of Keras 3.15 that are mended:
 
 - A batch is fetched and the step run in one graph, in which the optimiser's count does not wait for the batch. Where
   data of unknown size run out, the count goes on by one although nothing was trained, once an epoch. Here it waits.
@@ -8,6 +8,10 @@ Two faults of Keras 3.15 are mended:
   there: every fit, evaluation included, ends in ``InvalidArgumentError: You must feed a value for placeholder tensor
   ... with dtype int32``. Here the condition only fetches the next batch, and the step is in the loop itself. A call in
   which the data run out ends with the steps that there were, as in Keras's own.
+- ``jit_compile=True`` compiles around all replicas, which puts variables of several devices into one cluster. Here
+  each replica's step is compiled by itself, as Keras 2 does it (``tfvolta.bridge.keras3_replica_step``).
+- With several workers the logs of a step are reduced along an axis that they do not have: every fit ends in
+  ``Invalid reduction dimension 0 for input with 0 dimensions``. Here they are averaged.
 
 Source: keras/src/backend/tensorflow/trainer.py, ``TensorFlowTrainer._make_function``.
 """
@@ -18,13 +22,14 @@ import types
 from typing import Any, Callable
 
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, reduce_per_replica
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
-from tfvolta.bridge import running_fit
+from tfvolta.bridge import keras3_replica_step, running_fit, workers
 
 _NAME = "_make_function"
 _WAITS = "_tfvolta_waits_for_batches"
 _Step = Callable[[Any], Any]
+own_make_function = TensorFlowTrainer._make_function
 
 
 def mend(model: Any) -> bool:
@@ -38,41 +43,48 @@ def mend(model: Any) -> bool:
     before = _NAME in model.__dict__ and _corrected(model)
     if running_fit.runs_out(model):
         model.__dict__[_WAITS] = True
-    model.__dict__[_NAME] = types.MethodType(_make_function, model)
-    if before or not _corrected(model):
-        return False
-    for kind in ("train", "test"):
-        if getattr(model, f"{kind}_function", None) is not None:
-            getattr(model, f"make_{kind}_function")(force=True)
-    return True
+    model.__dict__[_NAME] = types.MethodType(make_function, model)
+    changed = keras3_replica_step.correct_optimizer(model) or (_corrected(model) and not before)
+    if changed:
+        for kind in ("train", "test"):
+            if getattr(model, f"{kind}_function", None) is not None:
+                getattr(model, f"make_{kind}_function")(force=True)
+    return changed
 
 
 def _corrected(model: Any) -> bool:
     """Whether the loop is another than Keras's. A step that XLA compiles is one operation that waits for its batch."""
+    strategy = model.distribute_strategy
+    if workers.spans_workers(strategy):
+        return True
     if model.run_eagerly:
         return False
-    if model.steps_per_execution > 1:
-        return bool(model.distribute_strategy.num_replicas_in_sync > 1)
-    return _WAITS in model.__dict__ and not model.jit_compile
+    if strategy.num_replicas_in_sync > 1 and (model.jit_compile or model.steps_per_execution > 1):
+        return True
+    return model.steps_per_execution == 1 and _WAITS in model.__dict__ and not model.jit_compile
 
 
-def _make_function(self: Any, step_function: _Step) -> _Step:
+def make_function(self: Any, step_function: _Step) -> _Step:
     """Replaces ``TensorFlowTrainer._make_function``."""
+    keras3_replica_step.correct_optimizer(self)
     if not _corrected(self):
-        own: _Step = TensorFlowTrainer._make_function(self, step_function)
+        own: _Step = own_make_function(self, step_function)
         return own
+    replica_step = keras3_replica_step.replica_step(self, step_function)
+    # Inside of each replica where there are several, around the step where there is one.
+    around = self.jit_compile and self.distribute_strategy.num_replicas_in_sync == 1
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def one_step_on_data(data: Any) -> Any:
         # Set outside of this function, the dependencies would not reach what is inlined from it.
         with tf.control_dependencies([] if self.jit_compile else _tensors(data)):
-            outputs = self.distribute_strategy.run(step_function, args=(data,))
-        return reduce_per_replica(outputs, self.distribute_strategy, reduction="auto")
+            outputs = self.distribute_strategy.run(replica_step, args=(data,))
+        return keras3_replica_step.merged(outputs, self.distribute_strategy)
 
-    compiled = tf.function(one_step_on_data, reduce_retracing=True, jit_compile=self.jit_compile)
+    compiled = _graph(self, one_step_on_data, jit_compile=around)
     one_step = self._autoconvert_optionals(compiled)
     loop = _one_step(one_step) if self.steps_per_execution == 1 else _several_steps(self, one_step)
-    traced = tf.function(loop, reduce_retracing=True)
+    traced = _graph(self, loop)
 
     def function(iterator: Any) -> Any:
         if isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
@@ -83,6 +95,11 @@ def _make_function(self: Any, step_function: _Step) -> _Step:
         return outputs
 
     return function
+
+
+def _graph(model: Any, function: _Step, **arguments: Any) -> Any:
+    """A function in a graph of its own, unless the model runs eagerly."""
+    return function if model.run_eagerly else tf.function(function, reduce_retracing=True, **arguments)
 
 
 def _tensors(data: Any) -> list[Any]:

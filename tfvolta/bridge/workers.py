@@ -1,0 +1,16 @@
+"""What a strategy is, for every Keras: whether it spans processes, and which of them this one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def spans_workers(strategy: Any) -> bool:
+    """Whether the replicas of a strategy live in several processes that train in step (MultiWorkerMirrored)."""
+    extended = getattr(strategy, "extended", None)
+    return bool(getattr(extended, "_in_multi_worker_mode", bool)()) and hasattr(extended, "_cross_device_ops")
+
+
+def is_chief(strategy: Any) -> bool:
+    """Whether this process writes what is written once; True for every strategy of one process."""
+    return bool(strategy.extended.should_checkpoint)
