@@ -109,6 +109,12 @@ class StallError(TfvoltaError, RuntimeError):
     exit_code = 75  # "temporary failure" of sysexits.h: starting again may help
 
 
+class LostError(TfvoltaError, RuntimeError):
+    """Another process of the cluster was lost, and training cannot go on without it."""
+
+    exit_code = 75  # as for a stall: starting again may help
+
+
 class LaunchError(TfvoltaError, ValueError):
     """Workers that cannot be started as asked for."""
 

@@ -1,0 +1,104 @@
+"""TensorFlow's ClusterCoordinator, paced, and with errors that name the process that was lost.
+
+Three things differ from the original:
+
+- It gives out no more than a few steps for each worker ahead of those that are finished. The original takes a quarter
+  of a million, so that Keras's loop ends, callbacks and all, before the first steps do.
+- Where all workers are gone it waits for ever, and where a parameter server is gone it raises an error about sockets.
+  ``fail`` ends the wait with an error of the caller's.
+- What was given out and failed is reported by whichever call comes next, as the original does it in ``join`` alone.
+
+Source: tensorflow/python/distribute/coordinator/cluster_coordinator.py.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Callable, Optional
+
+import tensorflow as tf
+
+STEPS_AHEAD = 8  # for each worker: enough to hide the way to it and back, few enough for callbacks to be in time
+Explain = Callable[[Exception], Optional[Exception]]
+
+
+class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore[misc]
+    """The coordinator of a strategy; Keras 2 finds it where it would make its own.
+
+    Attributes:
+        steps_ahead: Steps that are given out and not known to be finished, at most.
+        given_out: Steps that were given out so far.
+    """
+
+    def __init__(self, strategy: Any, workers: int, explain: Explain) -> None:
+        """Connects to the workers of a strategy.
+
+        Args:
+            strategy: A ``tf.distribute.ParameterServerStrategy`` without a coordinator.
+            workers: Number of its workers.
+            explain: The error to raise instead of one of TensorFlow's; None leaves it.
+        """
+        super().__init__(strategy)
+        self.steps_ahead = STEPS_AHEAD * workers
+        self.given_out = 0
+        self._explain = explain
+        self._outstanding: collections.deque[Any] = collections.deque()
+        self._failure: Optional[Exception] = None
+
+    def __new__(cls, strategy: Any, *arguments: Any, **keywords: Any) -> Coordinator:
+        """One for each strategy; the original's takes the strategy alone."""
+        made: Coordinator = super().__new__(cls, strategy)
+        return made
+
+    def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
+        """Gives a function to the next free worker; waits where too many are given out already."""
+        while len(self._outstanding) >= self.steps_ahead:
+            self.wait_for(self._outstanding.popleft())
+        self._raise_failure()
+        try:
+            remote = super().schedule(fn, args=args, kwargs=kwargs)
+        except tf.errors.OpError as error:
+            raise self._explained(error) from error
+        self.given_out += 1
+        self._outstanding.append(remote)
+        return remote
+
+    def wait_for(self, remote: Any) -> Any:
+        """The result of a scheduled function, as tensors on this machine.
+
+        Raises:
+            Exception: What the function failed with, or that a process was lost.
+        """
+        try:
+            return remote.get()
+        except Exception:
+            self.join()  # raises what lies behind a cancellation, and forgets what was given out
+            raise
+
+    def join(self) -> None:
+        """Waits until all that was given out is finished."""
+        self._outstanding.clear()
+        try:
+            super().join()
+        except tf.errors.OpError as error:
+            raise self._explained(error) from error
+        self._raise_failure()
+
+    def fail(self, error: Exception) -> None:
+        """Makes whatever waits for this coordinator raise an error, now and from now on; from any thread."""
+        self._failure = self._failure or error
+        queue = self._cluster.closure_queue
+        with queue._queue_lock:
+            queue._error = queue._error or error
+            queue._stop_waiting_condition.notify_all()
+        try:
+            self.done()  # takes back what is given out, which ends every wait for a result
+        except Exception as raised:
+            del raised  # it is raised where training waits
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _explained(self, error: Exception) -> Exception:
+        return self._failure or self._explain(error) or error
