@@ -37,3 +37,8 @@ def meeting_ports(port: int, taken: frozenset[int], count: int = 4) -> tuple[int
     span = 65536 - FIRST
     candidates = (FIRST + (port - FIRST + MEETING + step) % span for step in range(span))
     return tuple(itertools.islice((candidate for candidate in candidates if candidate not in taken), count))
+
+
+def meeting_port(port: int, taken: frozenset[int]) -> int:
+    """The first of ``meeting_ports``, which a launcher keeps free."""
+    return meeting_ports(port, taken, 1)[0]
