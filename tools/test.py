@@ -15,6 +15,7 @@ from typing import NamedTuple, Optional, Sequence
 from xml.etree import ElementTree
 
 import environment
+import horovod
 import progress
 
 ROOT = environment.ROOT
@@ -34,6 +35,7 @@ class Stage(NamedTuple):
         command: Arguments of that environment's Python.
         variables: Added to the process environment.
         counts: Whether it is pytest, which says how many tests it ran; otherwise the stage counts as one.
+        with_horovod: Whether it waits until Horovod is built for its environment.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Stage(NamedTuple):
     command: tuple[str, ...]
     variables: dict[str, str]
     counts: bool = True
+    with_horovod: bool = False
 
 
 class Tally(NamedTuple):
@@ -81,7 +84,10 @@ def stack_stages(stack: str) -> list[Stage]:
     if stack == "tf_keras":
         variables["TF_USE_LEGACY_KERAS"] = "1"
     folders = ["tensorflow", "processes", *(["gpu"] if has_gpu() else [])]
-    return [Stage(f"{stack} {folder}", name, ("-m", "pytest", f"tests/{folder}"), variables) for folder in folders]
+    return [
+        Stage(f"{stack} {folder}", name, ("-m", "pytest", f"tests/{folder}"), variables, True, folder == "processes")
+        for folder in folders
+    ]
 
 
 def read_tally(report: Path) -> Optional[Tally]:
@@ -131,11 +137,32 @@ def say_result(result: Result, log: Path) -> None:
         progress.say(f"    exit status {result.code}{reason}; all of it: {log.relative_to(ROOT)}")
 
 
-def run_lane(stages: Sequence[Stage], commands: progress.Commands) -> list[Result]:
+def run_lane(
+    stages: Sequence[Stage], commands: progress.Commands, builds: Optional[horovod.Builds] = None
+) -> list[Result]:
     """Makes the environment of some stages, then runs them one after another."""
     for name in dict.fromkeys(stage.environment for stage in stages):
         environment.ensure(name, commands)
-    return [run_stage(stage, commands) for stage in stages]
+    results = []
+    for stage in stages:
+        if stage.with_horovod and builds is not None:
+            builds.wait(stage.environment)
+        results.append(run_stage(stage, commands))
+    return results
+
+
+def horovod_results(builds: horovod.Builds) -> list[Result]:
+    """A failed build counts as a failed stage; tools that are missing do not, and are said."""
+    results = []
+    for name in builds.names:
+        stage = Stage(f"horovod {name}", name, (), {}, counts=False)
+        failure = builds.wait(name)
+        if failure is not None:
+            progress.say(f"FAILED  {stage.name}\n{failure}")
+            results.append(Result(stage, Tally(failed=1), 0.0, 1))
+        elif builds.reasons.get(name):
+            progress.say(f"The Horovod tests of {name} are skipped. {builds.reasons[name]}")
+    return results
 
 
 def lanes_that_fit() -> int:
@@ -153,18 +180,21 @@ def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Co
             environment.ensure("pure", commands)
         names = dict.fromkeys("keras2" if stack == "keras2" else "keras3" for stack in stacks)
         installs = [pool.submit(environment.ensure, name, commands) for name in names] if lanes > 1 else []
+        # Compiled at low priority while other stages run; only the stages with several processes wait for it.
+        builds = horovod.Builds(list(names), commands)
         if fast:
             results += run_lane(fast_stages(), commands)
         for install in installs:
             install.result()
         if any(result.code for result in results):
+            commands.stop_all()
             progress.say("\nStopped: the fast checks failed, so the stacks were not run.")
             return results
         if stacks and not has_gpu():
             progress.say("tests/gpu is left out: this machine has no NVIDIA driver (nvidia-smi is not on PATH).")
-        for found in pool.map(lambda stack: run_lane(stack_stages(stack), commands), stacks):
+        for found in pool.map(lambda stack: run_lane(stack_stages(stack), commands, builds), stacks):
             results += found
-    return results
+    return results + horovod_results(builds)
 
 
 def summarise(results: Sequence[Result], seconds: float) -> int:
