@@ -147,5 +147,9 @@ class CheckpointWarning(TfvoltaWarning):
     """A checkpoint cannot be written or read, or a training goes on from one inexactly."""
 
 
+class ClusterWarning(TfvoltaWarning):
+    """Workers that can train together differ in what may slow them down or mislead a reader."""
+
+
 class RecompilationWarning(TfvoltaWarning):
     """XLA compiles the train step more often than once."""

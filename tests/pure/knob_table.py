@@ -6,7 +6,7 @@ A new knob adds a row; the conformance tests do the rest.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Mapping
 
 from tfvolta.outcome import Status
 
@@ -21,6 +21,7 @@ class Row:
         ends: How it ends on two H200 when everything has happened: TensorFlow started, step traced.
         at_once: How it ends right after ``apply``.
         gpu_only: Whether it is NOT_APPLICABLE on a machine without a GPU.
+        environ: Variables that its process was started with.
     """
 
     config: dict[str, Any]
@@ -28,6 +29,7 @@ class Row:
     ends: Status = Status.APPLIED
     at_once: Status = Status.APPLIED
     gpu_only: bool = False
+    environ: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 _PRECISION = {"mixed_precision": {"policy": "mixed_float16", "float32_layers": ["BatchNormalization"]}}
@@ -35,7 +37,35 @@ _UNVERIFIABLE = {"ends": Status.UNVERIFIABLE, "at_once": Status.UNVERIFIABLE}
 _NCCL = {"algorithm": "Ring", "debug": "INFO"}
 _SCALE = {"initial": 1024.0, "growth_steps": 10}
 
+_WORKERS: dict[str, Any] = {"strategy": {"kind": "multi_worker_mirrored"}, "cluster": {}}
+_CLUSTER = {"kind": "multi_worker_mirrored", "resolver": "auto", "port": None, "parameter_servers": 1, "visible": None}
+# The second of two tasks that srun started.
+_SRUN = {
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NODELIST": "node[1-2]",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+}
+
 ROWS: dict[str, Row] = {
+    "cluster": Row(
+        _WORKERS,
+        _CLUSTER,
+        ends=Status.PENDING,  # the recorded run builds no strategy
+        at_once=Status.PENDING,
+        environ=_SRUN,
+    ),
+    "preflight": Row(
+        _WORKERS, {**_CLUSTER, "timeout_seconds": 120.0}, ends=Status.NOT_APPLICABLE, at_once=Status.NOT_APPLICABLE
+    ),
+    "first_all_reduce": Row(
+        _WORKERS,
+        {**_CLUSTER, "kibibytes": 1024, "repeats": 7, "timeout_seconds": 120.0},
+        ends=Status.NOT_APPLICABLE,
+        at_once=Status.NOT_APPLICABLE,
+    ),
     "allocator": Row(
         {"devices": {"allocator": "cuda_malloc_async"}}, "cuda_malloc_async", gpu_only=True, **_UNVERIFIABLE
     ),

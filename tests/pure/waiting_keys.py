@@ -8,7 +8,6 @@ WAITING = (
     "communication.cycle_time_ms",
     "communication.groups",
     "horovod.",
-    "cluster.",
     "data.",
     "checkpoint.",
 )

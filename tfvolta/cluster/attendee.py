@@ -26,8 +26,17 @@ class Attendee:
         heard: What stood in the way last, for the message.
     """
 
-    def __init__(self, place: MeetingPlace, report: dict[str, Any], seconds: float):
+    def __init__(self, place: MeetingPlace, report: dict[str, Any], seconds: float, started: bool = False):
+        """Prepares.
+
+        Args:
+            place: Where the chief is.
+            report: What this worker tells.
+            seconds: How long to wait for the chief.
+            started: Whether a chief whose TensorFlow serves may still come, because that of this process does too.
+        """
         self._place = place
+        self._started = started
         self._report = report
         self._seconds = seconds
         self._until = time.monotonic() + seconds
@@ -95,7 +104,7 @@ class Attendee:
 
     def _too_late(self) -> Optional[Verdict]:
         """What it means that the chief's TensorFlow already serves while nobody meets: this worker was restarted."""
-        if not self._place.is_served(0):
+        if self._started or not self._place.is_served(0):
             return None
         if self._place.cluster.has_parameter_servers:
             return Verdict(warnings=("The chief trains already; this process joins it without having met the others.",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Protocol
 
 from tfvolta.cluster.attendee import Attendee
 from tfvolta.cluster.chief import Chief
@@ -12,20 +12,34 @@ from tfvolta.cluster.verdict import Verdict
 from tfvolta.cluster.worker_report import make_report
 
 
-def meet(
-    cluster: Cluster, facts: Any, config: Any, environ: Mapping[str, str], timeout_seconds: float
-) -> Optional[Verdict]:
+class Process(Protocol):
+    """What the report is made of; the context of a session has it all.
+
+    Attributes:
+        facts: ``tfvolta.facts.schema.Facts`` of this machine and stack.
+        config: The whole config.
+    """
+
+    facts: Any
+    config: Any
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The process environment."""
+
+
+def meet(cluster: Cluster, process: Process, timeout_seconds: float, started: bool = False) -> Optional[Verdict]:
     """Meets the other workers of a cluster and compares versions, configs, devices and clocks.
 
     Rank 0 listens; the others come to it. Call it in every process of the cluster, evaluators apart, before the model
     is built.
 
     Args:
-        cluster: Who trains together; more than one process.
-        facts: This machine and stack.
-        config: The whole config.
-        environ: The process environment.
+        cluster: Who trains together.
+        process: Facts, config and environment of this process.
         timeout_seconds: How long workers wait for each other.
+        started: Whether this process has started TensorFlow before, so that a chief that has done so too may still
+            come to the meeting.
 
     Returns:
         What the meeting came to; None where nothing tells the processes of a common place, or there is nobody to meet.
@@ -35,13 +49,13 @@ def meet(
     """
     if cluster.rank is None or cluster.world_size < 2:
         return None
-    place = place_of(cluster, environ)
+    place = place_of(cluster, process.environ)
     if place is None:
         return None
-    report = make_report(cluster, facts, config, environ)
+    report = make_report(cluster, process.facts, process.config, process.environ)
     if cluster.rank == 0:
         verdict = Chief(place, report, timeout_seconds).hold()
     else:
-        verdict = Attendee(place, report, timeout_seconds).attend()
+        verdict = Attendee(place, report, timeout_seconds, started).attend()
     verdict.check()
     return verdict

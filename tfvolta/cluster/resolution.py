@@ -37,7 +37,15 @@ def resolve(environ: Mapping[str, str], config: Optional[Any] = None, facts: Opt
     Raises:
         ClusterError: The variables contradict themselves or lack something; with all problems.
     """
-    surroundings = Surroundings.of(environ, config, facts)
+    return find(Surroundings.of(environ, config, facts))
+
+
+def find(surroundings: Surroundings) -> Optional[Cluster]:
+    """``resolve``, from what was already taken out of a config.
+
+    Raises:
+        ClusterError: The variables contradict themselves or lack something; with all problems.
+    """
     if surroundings.resolver == "local":
         return None
     forced = next((each for each in RESOLVERS if each.name == surroundings.resolver), None)

@@ -10,9 +10,11 @@ from tfvolta.knobs.addons import Addons
 from tfvolta.knobs.allocator import Allocator
 from tfvolta.knobs.auto_clustering import AutoClustering
 from tfvolta.knobs.base import Knob
+from tfvolta.knobs.cluster import ClusterResolution
 from tfvolta.knobs.cudnn import CudnnAutotune, CudnnWorkspace
 from tfvolta.knobs.determinism import Determinism
 from tfvolta.knobs.drop_remainder import DropRemainder
+from tfvolta.knobs.first_all_reduce import FirstAllReduce
 from tfvolta.knobs.gpu_threads import GpuThreadMode, GpuThreads
 from tfvolta.knobs.islands import Float32Islands
 from tfvolta.knobs.jit import Jit
@@ -25,6 +27,7 @@ from tfvolta.knobs.memory import MemoryGrowth, MemoryLimit
 from tfvolta.knobs.nccl import Nccl
 from tfvolta.knobs.optimizer import Optimizer
 from tfvolta.knobs.policy import Policy
+from tfvolta.knobs.preflight import Preflight
 from tfvolta.knobs.retrofit import Retrofit
 from tfvolta.knobs.seed import Seed
 from tfvolta.knobs.steps import StepsPerExecution
@@ -35,6 +38,8 @@ from tfvolta.knobs.watchdog import Watchdog
 from tfvolta.knobs.xla_environment import XlaFlags
 
 _KNOBS: tuple[type[Knob], ...] = (
+    ClusterResolution,
+    Preflight,  # after the cluster, whose members it meets, and before anything that costs time
     Allocator,
     GpuThreadMode,
     GpuThreads,
@@ -52,6 +57,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     Tf32,
     Determinism,
     Seed,
+    FirstAllReduce,  # before anything of the model
     Policy,
     Optimizer,  # before the loss scale, which goes around it, and the learning rate, which is its own
     StepsPerExecution,
