@@ -18,6 +18,7 @@ from tfvolta.bridge.records import (
     XlaFault,
     XlaTrial,
 )
+from tfvolta.bridge.reduction import ReductionGraph, ReductionState
 
 __all__ = [
     "Bridge",
@@ -144,6 +145,24 @@ class Bridge(Protocol):
 
     def steps_per_execution(self, model: Any) -> int:
         """Batches per call of the train function."""
+
+    def set_reduction(self, model: Any, **settings: Any) -> bool:
+        """Changes how a compiled model's gradients are reduced; from any hook before the first step of a fit.
+
+        Gradients that wait for an update are forgotten, so a new fit starts with an empty window.
+
+        Args:
+            settings: Fields of ``ReductionSettings`` that change; the others stay.
+
+        Returns:
+            False where it was so already.
+        """
+
+    def reduction(self, model: Any) -> Optional[ReductionState]:
+        """How gradients are reduced, and what was done in the present or last fit; None as in plain Keras."""
+
+    def reduction_graphs(self, model: Any) -> Mapping[str, ReductionGraph]:
+        """What is reduced in each traced train function, by ``accumulate`` and ``update``; empty before a trace."""
 
     def mend(self, model: Any) -> bool:
         """Corrects what this Keras would do wrong in training the model, asked or not; False if there is nothing."""

@@ -13,6 +13,8 @@ from tfvolta.bridge.keras2_loss_scale import LossScalePart
 from tfvolta.bridge.keras2_optimizers import OptimizerPart
 from tfvolta.bridge.keras2_package import load_package
 from tfvolta.bridge.keras2_precision import PrecisionPart
+from tfvolta.bridge.keras2_reduction import Keras2Reduction
+from tfvolta.bridge.reduction_part import ReductionPart
 from tfvolta.bridge.xla_part import XlaPart
 
 
@@ -25,6 +27,7 @@ class Keras2Bridge(
     CustomLoopPart,
     HalfOutputPart,
     OptimizerPart,
+    ReductionPart,
     XlaPart,
 ):
     """``tfvolta.bridge.base.Bridge`` for Keras 2; each part is in a file of its own.
@@ -38,6 +41,7 @@ class Keras2Bridge(
         self.stack = stack
         self.package = load_package(stack)
         self.keras: Any = self.package.keras
+        self.reduction_adapter = Keras2Reduction(self.package)
 
 
 def make_bridge(stack: str) -> Keras2Bridge:

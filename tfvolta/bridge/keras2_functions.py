@@ -72,8 +72,7 @@ class FunctionPart:
 
     def trace_count(self, model: Any) -> int:
         """How often the train function was traced so far; 0 before a trace and when run eagerly. Reads no device."""
-        outermost = graphs.tf_functions(model.train_function)[:1]
-        return sum(int(traced.experimental_get_tracing_count()) for traced in outermost)
+        return sum(int(traced.experimental_get_tracing_count()) for traced in graphs.outermost(model.train_function))
 
     def is_compiled(self, model: Any) -> bool:
         """Whether ``compile`` was called."""

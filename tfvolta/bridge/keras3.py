@@ -15,11 +15,13 @@ from tfvolta.bridge import (
     keras3_loss_scale,
     keras3_outputs,
     keras3_precision,
+    keras3_reduction,
     keras3_step_loop,
 )
 from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras3_optimizers import OptimizerPart
+from tfvolta.bridge.keras3_reduction import ReductionPart
 from tfvolta.bridge.xla_part import XlaPart
 from tfvolta.errors import BridgeError, Problem
 
@@ -111,10 +113,10 @@ class _TrainFunction:
         return int(model.steps_per_execution)
 
     def mend(self, model: Any) -> bool:
-        return keras3_step_loop.mend(model)
+        return keras3_step_loop.mend(model) | keras3_reduction.mend(model)
 
 
-class Keras3Bridge(_Layers, _LossScale, _TrainFunction, CustomLoopPart, OptimizerPart, XlaPart):
+class Keras3Bridge(_Layers, _LossScale, _TrainFunction, CustomLoopPart, OptimizerPart, ReductionPart, XlaPart):
     """``tfvolta.bridge.base.Bridge`` for Keras 3."""
 
     def __init__(self, stack: str) -> None:

@@ -15,8 +15,9 @@ import keras
 import tensorflow as tf
 from keras.src import backend, ops
 
-from tfvolta.bridge import gradients, keras3_functions, keras3_guard, keras3_loss_scale, loop_refusals
+from tfvolta.bridge import gradients, keras3_functions, keras3_guard, keras3_loss_scale, keras3_reduction, loop_refusals
 from tfvolta.bridge.base import LossScaleSettings, StepCounts
+from tfvolta.bridge.gradient_path import Arrival
 
 _Wrapper = keras.optimizers.LossScaleOptimizer
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -58,7 +59,11 @@ class CustomLoopPart:
         loop_refusals.refuse_cross_replica(optimizer)
         _refuse_clipped_shares(optimizer)
         _build(optimizer, variables)
-        keras3_guard.step(optimizer, grads, variables, _take, gradients.all_finite)
+        keras3_reduction.take_path(
+            optimizer,
+            Arrival(grads, variables, scale=_scale(optimizer), checked=True),
+            lambda ready: keras3_guard.step(optimizer, ready, variables, _take, gradients.all_finite),
+        )
 
     def current_scale(self, optimizer: Any) -> Any:
         scale = _scale(optimizer)

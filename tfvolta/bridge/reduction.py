@@ -74,6 +74,8 @@ class ReductionState:
         pending: Batches whose gradients wait for the next update.
         gradient_bytes: Bytes of the gradients of one update in float32 (or the wider dtype that they have), as one
             replica holds them; None before the first trace. Sparse ones count with all their rows.
+        wire_bytes: Bytes that one replica gives to the reduction in one update; 0 where nothing is reduced, None before
+            the first trace and where the number of rows of a sparse gradient is open.
     """
 
     settings: ReductionSettings
@@ -81,6 +83,7 @@ class ReductionState:
     updates: int = 0
     pending: int = 0
     gradient_bytes: Optional[int] = None
+    wire_bytes: Optional[int] = None
 
 
 @dataclasses.dataclass(frozen=True)
