@@ -126,6 +126,7 @@ def _held(item: Any) -> Iterator[Any]:
     wrapped = getattr(item, "__wrapped__", None)
     if wrapped is not None:
         yield wrapped
+    yield from getattr(item, "held_functions", ())
     for cell in getattr(item, "__closure__", None) or ():
         try:
             content = cell.cell_contents
