@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.callbacks.stall import Stall
+from tfvolta.evidence.place import WORKERS
 from tfvolta.knobs.stall_watch import BEGUN, ENDED, EPOCH, OTHER, StallWatch
 from tfvolta.knobs.watchdog import Watchdog as WatchdogKnob
 from tfvolta.session.presence import answers_signals, heartbeat_of
@@ -94,4 +95,8 @@ def _folder(session: Session) -> Optional[str]:
     if session.place.heartbeats is not None:
         return session.place.heartbeats
     path = session.recorder.path
-    return None if path is None else os.path.join(os.path.dirname(path), "heartbeats")
+    if path is None:
+        return None
+    own = os.path.dirname(path)
+    of_all = os.path.dirname(own)
+    return os.path.join(os.path.dirname(of_all) if os.path.basename(of_all) == WORKERS else own, "heartbeats")

@@ -42,6 +42,7 @@ class Heartbeat:
         written: Seconds since 1970 at which this was written.
         limit_seconds: How long it may be without progress in its present state; None where nobody watches.
         answers: Whether SIGUSR1 makes it write the stacks of its threads.
+        ends: Whether its watchdog ends it when it stands still.
     """
 
     worker: str
@@ -56,6 +57,7 @@ class Heartbeat:
     written: float = 0.0
     limit_seconds: Optional[float] = None
     answers: bool = False
+    ends: bool = False
 
     @property
     def is_training(self) -> bool:
@@ -96,8 +98,15 @@ class HeartbeatFile:
         self.counts = self.counts.cast("B").cast("Q")
         self.counts[:] = memoryview(bytes(_COUNTERS.size)).cast("Q")
 
-    def write(self, state: str, progressed: float, limit_seconds: Optional[float], answers: bool) -> None:
-        """Replaces the JSON file. A disk that fails is no reason to stop training."""
+    def write(self, state: str, progressed: float, limit_seconds: Optional[float] = None, **says: bool) -> None:
+        """Replaces the JSON file. A disk that fails is no reason to stop training.
+
+        Args:
+            state: What the worker does, one of ``STATES``.
+            progressed: Seconds since 1970 at which it last made progress.
+            limit_seconds: How long it may be without, or None.
+            says: ``answers`` and ``ends`` of ``Heartbeat``.
+        """
         begun, ended, _, epoch = self.counts
         content = {
             **self._who,
@@ -108,7 +117,7 @@ class HeartbeatFile:
             "progressed": progressed,
             "written": time.time(),
             "limit_seconds": limit_seconds,
-            "answers": answers,
+            **says,
         }
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):

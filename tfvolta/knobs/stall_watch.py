@@ -37,13 +37,15 @@ class StallWatch:
         answers: Whether SIGUSR1 makes this process write its stacks; goes into the heartbeat.
     """
 
-    def __init__(self, stall_seconds: Optional[float], clock: Callable[[], float] = time.monotonic):
+    def __init__(self, stall_seconds: Optional[float], ends: bool = False, clock: Callable[[], float] = time.monotonic):
         """Prepares; the thread starts with the first ``arm``.
 
         Args:
             stall_seconds: Time without a finished batch; None writes signs of life and watches nothing.
+            ends: Whether the process ends when it stands still; goes into the heartbeat.
             clock: Seconds that never go back.
         """
+        self.ends = ends
         self.counts = memoryview(bytearray(32)).cast("Q")
         self.on_stall: Callable[[float, float], None] = lambda seconds, limit: None
         self.state = "between fits"
@@ -131,7 +133,8 @@ class StallWatch:
 
     def _write(self, now: float) -> None:
         if self._file is not None:
-            self._file.write(self.state, time.time() - (now - self._progressed), self.limit_seconds, self.answers)
+            moment = time.time() - (now - self._progressed)
+            self._file.write(self.state, moment, self.limit_seconds, answers=self.answers, ends=self.ends)
 
 
 def _fit_frame() -> Optional[tuple[int, int]]:

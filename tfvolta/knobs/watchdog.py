@@ -42,7 +42,7 @@ class Watchdog(Knob):
 
     def apply(self, value: Any, context: Context) -> None:
         if context.saved.get(self.name) is None:
-            context.saved[self.name] = StallWatch(value["stall_seconds"])
+            context.saved[self.name] = StallWatch(value["stall_seconds"], value["end"])
 
     def verify(self, value: Any, context: Context) -> Outcome:
         watch = context.saved.get(self.name)

@@ -54,7 +54,7 @@ def announce(place: Place) -> None:
     known = (place.heartbeats, place.worker or "worker 0", os.getpid()) in _files
     file = heartbeat_of(place, place.heartbeats)
     if file is not None and not known:
-        file.write("starting", time.time(), None, answers_signals())
+        file.write("starting", time.time(), answers=answers_signals())
 
 
 def answers_signals() -> bool:

@@ -1,0 +1,204 @@
+"""``tfvolta launch``: the workers of a run on this machine, started, watched and ended together."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any, Optional
+
+from tfvolta.cli.config_arguments import add_config_arguments, load_from
+
+_KINDS = ("auto", "multi_worker_mirrored", "horovod", "parameter_server")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser("launch", help="start the workers of a run on this machine", description=__doc__)
+    parser.add_argument("--workers", metavar="N", type=int, required=True, help="processes that compute gradients")
+    parser.add_argument("--ps", metavar="M", type=int, help="parameter servers (default: as in the config, or 1)")
+    add_config_arguments(parser)
+    parser.add_argument("--kind", choices=_KINDS, default="auto", help="instead of strategy.kind of the config")
+    parser.add_argument(
+        "--max-restarts", metavar="R", type=int, default=0, help="start all again so often (default: 0)"
+    )
+    parser.add_argument("--grace-seconds", metavar="S", type=float, help="time to end by themselves (default: 15)")
+    parser.add_argument("--bind", choices=("auto", "none"), default="auto", help="processors of their own for workers")
+    parser.add_argument("--share-gpus", action="store_true", help="allow more workers than GPUs")
+    parser.add_argument("--log-directory", metavar="DIR", help="write a file per worker too")
+    parser.add_argument(
+        "--print", dest="engine", choices=("slurm", "horovodrun"), help="print what another engine needs"
+    )
+    parser.add_argument("--nodes", metavar="K", type=int, default=1, help="machines, for --print (default: 1)")
+    parser.add_argument("--sbatch", metavar="OPTION", action="append", default=[], help="a line for --print slurm")
+    parser.add_argument(
+        "--facts", metavar="NAME|FILE", help="the machines for --print, such as dgx1, instead of this one"
+    )
+    parser.add_argument("--json", action="store_true", help="print how the launch ended as JSON, on the last line")
+    parser.add_argument("--quiet", action="store_true", help="print nothing of tfvolta's own but what went wrong")
+    parser.add_argument("script", help="the training script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Launches; the exit code of the first worker that failed, or 2 where nothing can be started.
+
+    Raises:
+        LaunchError: It cannot be started as asked for; all problems at once.
+        ConfigError: The config or the script cannot be used.
+        PlanError: The plan of a worker is refused.
+    """
+    from tfvolta.errors import LaunchError
+    from tfvolta.launch.launch import Launcher
+    from tfvolta.launch.request import problems
+    from tfvolta.script.source import check_script
+
+    uses_config = _uses_config(arguments)
+    if uses_config and arguments.kind != "auto":
+        arguments.set.append(f"strategy.kind={arguments.kind}")
+    config = load_from(arguments) if uses_config else None
+    check_script(arguments.script)
+    facts = _facts(arguments)
+    request = _request(arguments, config, facts)
+    if arguments.engine is not None:
+        print(_printed(arguments, request, facts))
+        return 0
+    found = problems(request, facts, os.environ)
+    if found:
+        raise LaunchError(f"Nothing was started: {len(found)} problem{'s' * (len(found) > 1)}.", found)
+    if config is not None:
+        _check_plan(config, request, facts)
+    sys.stdout.flush()
+    outcome = Launcher(request, facts, os.environ).run()
+    if arguments.json:
+        print(json.dumps(_summary(outcome)), flush=True)
+    return outcome.code
+
+
+def _uses_config(arguments: argparse.Namespace) -> bool:
+    """Whether workers run under ``tfvolta run``; a script alone runs under plain Python."""
+    return bool(arguments.config or arguments.set or arguments.directory or arguments.no_strict)
+
+
+def _facts(arguments: argparse.Namespace) -> Any:
+    from tfvolta.errors import LaunchError, Problem
+    from tfvolta.facts.probe import probe
+    from tfvolta.facts.record import load
+
+    if arguments.facts is None:
+        return probe()
+    if arguments.engine is None:
+        problem = Problem("--facts", "--print with it", arguments.facts, "workers are started on this machine")
+        raise LaunchError("Nothing was started.", [problem])
+    return load(arguments.facts)
+
+
+def _request(arguments: argparse.Namespace, config: Any, facts: Any) -> Any:
+    from tfvolta.launch.gpus import chosen_gpus
+    from tfvolta.launch.launch import log_folder
+    from tfvolta.launch.request import GRACE_SECONDS, Request
+
+    kind = _kind(arguments, config)
+    environ = {} if arguments.facts else os.environ
+    visible = None if config is None else config.get("devices.visible")
+    return Request(
+        kind=kind,
+        workers=arguments.workers,
+        servers=_servers(arguments, config, kind),
+        script=arguments.script,
+        arguments=tuple(arguments.arguments),
+        run_options=None if config is None else _run_options(arguments, config),
+        gpus=chosen_gpus(facts, environ, visible),
+        share_gpus=arguments.share_gpus,
+        bind=arguments.bind == "auto",
+        max_restarts=arguments.max_restarts,
+        grace_seconds=GRACE_SECONDS if arguments.grace_seconds is None else arguments.grace_seconds,
+        log_directory=None if arguments.engine else log_folder(arguments.log_directory),
+        quiet=arguments.quiet,
+    )
+
+
+def _kind(arguments: argparse.Namespace, config: Any) -> str:
+    """The kind of the command line, or of the config; a script alone is taken for one of MultiWorkerMirroredStrategy.
+
+    Raises:
+        LaunchError: The config's kind trains in one process.
+    """
+    from tfvolta.errors import LaunchError, Problem
+    from tfvolta.launch.tasks import KINDS
+
+    if arguments.kind != "auto":
+        return str(arguments.kind)
+    kind = "multi_worker_mirrored" if config is None else str(config.get("strategy.kind") or "default")
+    if kind in KINDS:
+        return kind
+    problem = Problem(
+        where="strategy.kind",
+        expected=f"a kind of several processes: {', '.join(KINDS)}",
+        received=kind,
+        why=f"{kind} trains in one process; each worker would train a model of its own",
+        fix="add --kind multi_worker_mirrored, or set strategy.kind in the config; for one process: tfvolta run",
+    )
+    raise LaunchError("Nothing was started.", [problem])
+
+
+def _servers(arguments: argparse.Namespace, config: Any, kind: str) -> int:
+    if arguments.ps is not None:
+        return int(arguments.ps)
+    if kind != "parameter_server":
+        return 0
+    asked: Optional[int] = None if config is None else config.get("cluster.parameter_servers")
+    return asked or 1
+
+
+def _run_options(arguments: argparse.Namespace, config: Any) -> tuple[str, ...]:
+    """The options of ``tfvolta run`` in each worker: those of this command line, and what follows from the launch."""
+    options = ["--config", arguments.config] if arguments.config else []
+    if arguments.directory:
+        options += ["--directory", arguments.directory]
+    if arguments.no_strict:
+        options.append("--no-strict")
+    given = list(arguments.set)
+    if isinstance(config.get("devices.visible"), (list, tuple)) and config.get("devices.visible"):
+        given.append("devices.visible=all")  # the launcher has chosen already, through CUDA_VISIBLE_DEVICES
+    return tuple(options + [word for each in given for word in ("--set", each)])
+
+
+def _check_plan(config: Any, request: Any, facts: Any) -> None:
+    """Refuses what every worker would refuse, once.
+
+    Raises:
+        PlanError: The plan of the first worker has conflicts.
+    """
+    from tfvolta.launch.environment import Start, worker_environment
+    from tfvolta.plan import make_plan
+    from tfvolta.script.source import layers_named_in
+
+    port = 1 if request.kind == "horovod" else None
+    addresses = tuple(f"127.0.0.1:{10240 + task.rank}" for task in request.tasks)
+    start = Start("plan", "", addresses=addresses, rendezvous_port=port)
+    environ = worker_environment(os.environ, request.tasks[0], request.tasks, start)
+    make_plan(config, facts, environ, layers_named_in(request.script)).check()
+
+
+def _printed(arguments: argparse.Namespace, request: Any, facts: Any) -> str:
+    from tfvolta.launch.horovodrun import horovodrun_command
+    from tfvolta.launch.slurm import sbatch_script
+
+    if arguments.engine == "horovodrun":
+        return horovodrun_command(request)
+    return sbatch_script(request, facts, arguments.nodes, tuple(arguments.sbatch), os.environ)
+
+
+def _summary(outcome: Any) -> dict[str, Any]:
+    return {
+        "exit_code": outcome.code,
+        "runs": list(outcome.run_ids),
+        "failed": None if outcome.failed is None else str(outcome.failed),
+        "workers": [
+            {"name": each.name, "exit_code": each.code, "returncode": each.returncode, "step": each.step}
+            for each in outcome.ended
+        ],
+    }

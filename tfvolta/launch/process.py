@@ -1,0 +1,179 @@
+"""One worker: its process group, its output, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import BinaryIO, Callable, Mapping, Optional, Sequence
+
+from tfvolta.launch.lines import Lines, last_lines, prefix
+from tfvolta.launch.outlet import Outlet
+from tfvolta.launch.tasks import Task
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+# What a worker leaves behind, such as multiprocessing's resource tracker, tidies up at the end of its parent.
+_LEFTOVER_SECONDS = 2.0
+
+
+def _prepare(parent: int, cpus: Sequence[int]) -> Callable[[], None]:
+    """What the child does between fork and exec: it dies with the launcher, and runs on its own processors."""
+
+    def prepare() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the launcher died before the line above
+            os._exit(1)
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+
+    return prepare
+
+
+def start_process(
+    command: Sequence[str], environ: Mapping[str, str], cpus: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts a process in a session of its own, with pipes for its output.
+
+    The code between fork and exec is safe because the launcher has one thread.
+
+    Raises:
+        OSError: The program cannot be started.
+    """
+    return subprocess.Popen(
+        list(command),
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=_prepare(os.getpid(), tuple(cpus)),
+    )
+
+
+class Worker:
+    """A started worker.
+
+    Attributes:
+        task: What it is in the run.
+        returncode: As ``subprocess`` gives it; None while it runs.
+        step: The step in which it was last seen when it ended.
+    """
+
+    def __init__(self, task: Task, popen: subprocess.Popen[bytes], outlets: tuple[Outlet, Outlet], log: Optional[Path]):
+        """Takes over a process.
+
+        Args:
+            task: What it is in the run.
+            popen: From ``start_process``.
+            outlets: For its standard output and its standard error.
+            log: File that takes both, without prefixes; appended to.
+        """
+        assert popen.stdout is not None and popen.stderr is not None
+        self.task = task
+        self.group = popen.pid
+        self.returncode: Optional[int] = None
+        self.step: Optional[int] = None
+        self._popen = popen
+        self._ended_at: Optional[float] = None
+        self._log: Optional[BinaryIO] = log.open("ab") if log is not None else None
+        self._streams = []
+        for pipe, outlet in zip((popen.stdout, popen.stderr), outlets):
+            handle = os.dup(pipe.fileno())
+            pipe.close()
+            colour = os.isatty(outlet.handle) and not os.environ.get("NO_COLOR")
+            self._streams.append((Lines(handle), outlet, prefix(task.name, task.rank, colour)))
+
+    @property
+    def handles(self) -> list[int]:
+        """Pipes from which more may come, and whose reader has room."""
+        return [lines.handle for lines, outlet, _ in self._streams if lines.is_open and not outlet.is_full]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has ended and nothing of its group is left."""
+        return self.returncode is not None
+
+    @property
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines of its standard error."""
+        return last_lines(self._streams[1][0].last)
+
+    def pump(self) -> None:
+        """Passes on the lines that are there."""
+        for lines, outlet, before in self._streams:
+            if lines.is_open and not outlet.is_full:
+                self._pass_on(lines.read(), outlet, before)
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the worker and all that it started."""
+        if not self.is_gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.group, number)
+
+    def signal_one(self, pid: int, number: int) -> None:
+        """Sends a signal to one process of the worker's group, and to no other process of that number."""
+        try:
+            if not self.is_gone and os.getpgid(pid) == self.group:
+                os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+    def look(self) -> bool:
+        """Whether it has just ended: its process is reaped when nothing else of its group is left, or after a while.
+
+        Until then its number cannot be given to another process, so that signals reach nobody else.
+        """
+        if self.is_gone:
+            return False
+        if self._ended_at is None:
+            if os.waitid(os.P_PID, self.group, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return False
+            self._ended_at = time.monotonic()
+        if _members(self.group):
+            if time.monotonic() - self._ended_at < _LEFTOVER_SECONDS:
+                return False
+            self.signal(signal.SIGKILL)
+        self.returncode = self._popen.wait()
+        for lines, outlet, before in self._streams:
+            self._pass_on(lines.finish(), outlet, before)
+        if self._log is not None:
+            self._log.close()
+        return True
+
+    def end_now(self) -> None:
+        """Kills what is left, for a launcher that cannot go on."""
+        if not self.is_gone:
+            self.signal(signal.SIGKILL)
+            self.returncode = self._popen.wait()
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether the worker itself has ended and something that it started has not."""
+        return self._ended_at is not None and not self.is_gone
+
+    def _pass_on(self, lines: list[bytes], outlet: Outlet, before: bytes) -> None:
+        outlet.put(lines, before)
+        if self._log is not None and lines:
+            self._log.write(b"".join(line + b"\n" for line in lines))
+            self._log.flush()
+
+
+def _members(group: int) -> list[int]:
+    """Living processes of a group besides its leader. Source: proc(5), /proc/PID/stat."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == group:
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                state, _, own = file.read().rpartition(b")")[2].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if int(own) == group and state not in (b"Z", b"X"):
+            found.append(int(entry))
+    return found

@@ -1,0 +1,121 @@
+"""What is to be launched, and why it cannot be."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Mapping, Optional
+
+from tfvolta.errors import Problem
+from tfvolta.facts.schema import Facts
+from tfvolta.launch.environment import already_started
+from tfvolta.launch.gpus import too_few
+from tfvolta.launch.tasks import Task, tasks_of
+
+# A preempted job has 30 s on most clusters; after a failure the others find out sooner that a peer is gone.
+GRACE_SECONDS = 15.0
+_MOST_WORKERS = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is to be launched.
+
+    Attributes:
+        kind: ``multi_worker_mirrored``, ``horovod`` or ``parameter_server``.
+        workers: Processes that compute gradients.
+        servers: Parameter servers; 0 for the other kinds.
+        script: The training script.
+        arguments: Its own command line.
+        run_options: Options of ``tfvolta run``; None runs the script under plain Python.
+        gpus: Indices of the GPUs that workers may get.
+        share_gpus: Whether several workers may get one.
+        bind: Whether workers get processors of their own.
+        max_restarts: How often all workers are started again.
+        grace_seconds: Time that workers get to end by themselves.
+        log_directory: Folder for a file per worker, or None.
+        quiet: Whether the launcher says nothing of its own but what went wrong.
+    """
+
+    kind: str
+    workers: int
+    script: str
+    arguments: tuple[str, ...] = ()
+    servers: int = 0
+    run_options: Optional[tuple[str, ...]] = None
+    gpus: tuple[int, ...] = ()
+    share_gpus: bool = False
+    bind: bool = True
+    max_restarts: int = 0
+    grace_seconds: float = GRACE_SECONDS
+    log_directory: Optional[Path] = None
+    quiet: bool = False
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The processes of the run."""
+        return tasks_of(self.kind, self.workers, self.servers)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command line of every worker."""
+        script = (self.script, *self.arguments)
+        if self.run_options is None:
+            return (sys.executable, *script)
+        quiet = ("--quiet",) if self.quiet else ()
+        return (sys.executable, "-m", "tfvolta", "run", *self.run_options, *quiet, *script)
+
+
+def problems(request: Request, facts: Facts, environ: Mapping[str, str]) -> list[Problem]:
+    """Everything for which nothing is started.
+
+    Args:
+        request: What is to be launched.
+        facts: This machine.
+        environ: Of the launcher.
+    """
+    found = already_started(environ)
+    found += _numbers(request)
+    if not found:
+        gpus = too_few(request.tasks, request.gpus, request.share_gpus)
+        found += [] if gpus is None else [gpus]
+    if request.kind == "horovod" and importlib.util.find_spec("horovod") is None:
+        found.append(_no_horovod(facts))
+    return found
+
+
+def _numbers(request: Request) -> list[Problem]:
+    checks = (
+        ("--workers", request.workers, 1 <= request.workers <= _MOST_WORKERS, f"from 1 to {_MOST_WORKERS}"),
+        ("--max-restarts", request.max_restarts, request.max_restarts >= 0, "0 or more"),
+        (
+            "--grace-seconds",
+            request.grace_seconds,
+            request.grace_seconds >= 0 and math.isfinite(request.grace_seconds),
+            "0 or more",
+        ),
+    )
+    found = [Problem(where, expected, f"{value:g}") for where, value, good, expected in checks if not good]
+    if request.kind == "parameter_server" and not 1 <= request.servers <= _MOST_WORKERS:
+        why = "variables live on parameter servers"
+        found.append(Problem("--ps", f"from 1 to {_MOST_WORKERS}", str(request.servers), why, fix="--ps 1"))
+    if request.kind != "parameter_server" and request.servers:
+        why = f"strategy.kind: {request.kind} keeps its variables in the workers"
+        fix = "leave --ps out, or set --kind parameter_server"
+        found.append(Problem("--ps", "none", str(request.servers), why, fix))
+    return found
+
+
+def _no_horovod(facts: Facts) -> Problem:
+    return Problem(
+        where="strategy.kind: horovod",
+        expected=f"Horovod in {os.path.dirname(sys.executable)}",
+        received="no package of that name",
+        why="Horovod is built against the TensorFlow that is installed, so it does not come by itself",
+        fix="HOROVOD_WITH_TENSORFLOW=1 pip install --no-build-isolation 'tfvolta[horovod]', with "
+        f"{'TensorFlow ' + facts.tensorflow.version if facts.tensorflow else 'TensorFlow'} installed first",
+    )
