@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, Iterator, Mapping, MutableMapping, Sequence
 
+from tfvolta.cluster import resolve
+from tfvolta.cluster.finding import SEVERAL
+from tfvolta.cluster.tf_config import VARIABLE
 from tfvolta.conflicts import Request
-from tfvolta.errors import Problem
+from tfvolta.errors import ClusterError, Problem
 from tfvolta.knobs.base import Knob
 
 # Holds what tfvolta itself set, so that a later plan in this process or in a child does not take it for the user's.
@@ -97,7 +100,7 @@ def find_contradictions(request: Request, steps: Sequence[tuple[Knob, Any]]) -> 
         if received is not None and _differs(expected, received):
             found.append(_problem(request, key, variable, expected, received))
     found += [*_flag_contradictions(request, user), *_visible_contradictions(request, user)]
-    return found + list(_backend_contradictions(request, user))
+    return [*found, *_backend_contradictions(request, user), *_cluster_contradictions(request, user)]
 
 
 def _flag_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[Problem]:
@@ -124,6 +127,26 @@ def _backend_contradictions(request: Request, user: Mapping[str, str]) -> Iterat
             received=f"KERAS_BACKEND={backend}",
             why="these settings are TensorFlow's; Keras on another backend does not look at them",
             fix="unset KERAS_BACKEND",
+        )
+
+
+def _cluster_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[Problem]:
+    """TF_CONFIG of several workers with a strategy of one process: each worker would train a model of its own."""
+    kind = request.get("strategy.kind")
+    if VARIABLE not in user or kind is None or kind in SEVERAL:
+        return
+    try:
+        cluster = resolve({VARIABLE: user[VARIABLE]})
+    except ClusterError as error:
+        yield from error.problems
+        return
+    if cluster is not None and cluster.num_workers > 1:
+        yield Problem(
+            where=f"environment: {VARIABLE}",
+            expected=f"a cluster of one worker with strategy.kind: {kind}, or {VARIABLE} unset",
+            received=f"a cluster of {cluster.num_workers} workers",
+            why=f"{kind} trains in one process, so each of the workers would train a model of its own",
+            fix=f"set strategy.kind: multi_worker_mirrored, or unset {VARIABLE}",
         )
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import os
+import sys
+from typing import Any, Mapping, Optional
 
 from tfvolta.audit.finding import Finding
+from tfvolta.cluster import resolve
+from tfvolta.cluster.tf_config import VARIABLE
+from tfvolta.errors import ClusterError
 from tfvolta.strategy.batch_norm import SYNCHRONIZE, audit_batch_norm, why_batch_norm
 
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -13,6 +18,44 @@ _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 def replicas_of(model: Any) -> int:
     """Number of replicas that a model trains on."""
     return int(model.distribute_strategy.num_replicas_in_sync)
+
+
+def cluster_left_alone(model: Any, environ: Optional[Mapping[str, str]] = None) -> Optional[Finding]:
+    """Finds TF_CONFIG of several workers over a strategy that does not know them: each trains a model of its own.
+
+    Args:
+        model: Any Keras model.
+        environ: This process's environment when None.
+    """
+    environ = os.environ if environ is None else environ
+    if VARIABLE not in environ or _horovod_runs():
+        return None
+    try:
+        cluster = resolve({VARIABLE: environ[VARIABLE]})
+    except ClusterError as error:
+        what, fix = str(error.problems[0]), error.problems[0].fix
+        return Finding("cluster_left_alone", what, (), "TensorFlow trains alone with it", fix, refuses=True)
+    if cluster is None or cluster.has_parameter_servers or cluster.task_type == "evaluator":
+        return None
+    replicas = replicas_of(model)
+    if replicas >= cluster.num_workers:
+        return None
+    return Finding(
+        rule="cluster_left_alone",
+        what=f"{VARIABLE} names {cluster.num_workers} workers, and {type(model.distribute_strategy).__name__} trains "
+        f"on {replicas} replica{'s' * (replicas > 1)}",
+        layers=(),
+        why="each worker trains a model of its own on all the data, and nothing else says so",
+        fix="make and compile the model inside the scope of MultiWorkerMirroredStrategy (strategy.kind: "
+        f"multi_worker_mirrored), or unset {VARIABLE}",
+        refuses=True,
+    )
+
+
+def _horovod_runs() -> bool:
+    """Whether Horovod joins the processes, which looks at no TF_CONFIG."""
+    modules = (sys.modules.get(name) for name in ("horovod.tensorflow", "horovod.keras", "horovod.tensorflow.keras"))
+    return any(module is not None and module.is_initialized() for module in modules)
 
 
 def unsynchronized_batch_norm(model: Any) -> Optional[Finding]:

@@ -46,9 +46,13 @@ def read(surroundings: Surroundings) -> Finding:
         problems += _misplaced(job, index, addresses)
     if problems or job is None or index is None or addresses is None:
         return Finding(problems=tuple(problems))
-    counts = ", ".join(f"{len(tasks)} {job}" for job, tasks in addresses.items())
+    counts = ", ".join(f"{len(tasks)} {_plural(job, len(tasks))}" for job, tasks in addresses.items())
     found = (f"{VARIABLE} names {counts} and says that this process is {job} {index}.", *notes)
     return Finding(addressed("tf_config", addresses, job, index, found))
+
+
+def _plural(job: str, count: int) -> str:
+    return "parameter server" + "s" * (count > 1) if job == "ps" else job + "s" * (count > 1)
 
 
 def _not_json(text: str, error: ValueError) -> Problem:
