@@ -19,6 +19,7 @@ from tfvolta.bridge.records import (
     XlaTrial,
 )
 from tfvolta.bridge.reduction import ReductionGraph, ReductionState
+from tfvolta.bridge.resuming_records import Resuming
 
 __all__ = [
     "Bridge",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-class Bridge(Protocol):
+class Bridge(Resuming, Protocol):
     """What every Keras module of the bridge offers.
 
     ``model`` is any Keras model: functional, Sequential, subclassed or nested.

@@ -60,6 +60,14 @@ def batching(dataset: Any) -> Optional[Batching]:
     return dataclasses.replace(found, full_batches=None) if name == "_SkipDataset" else None
 
 
+def chain(dataset: Any) -> list[Any]:
+    """A data set and all those that it is made from, the last transformation first."""
+    found = [dataset]
+    for each in found:
+        found.extend(each._inputs())
+    return found
+
+
 def static_batch(spec: Any) -> Optional[int]:
     """The batch size that every tensor of an element spec fixes; None where one of them leaves it open."""
     shapes = [part.shape for part in tf.nest.flatten(spec) if isinstance(part, tf.TypeSpec) and hasattr(part, "shape")]

@@ -14,6 +14,7 @@ from tfvolta.bridge.keras2_optimizers import OptimizerPart
 from tfvolta.bridge.keras2_package import load_package
 from tfvolta.bridge.keras2_precision import PrecisionPart
 from tfvolta.bridge.keras2_reduction import Keras2Reduction
+from tfvolta.bridge.keras2_resuming import ResumingPart
 from tfvolta.bridge.reduction_part import ReductionPart
 from tfvolta.bridge.xla_part import XlaPart
 
@@ -28,6 +29,7 @@ class Keras2Bridge(
     HalfOutputPart,
     OptimizerPart,
     ReductionPart,
+    ResumingPart,
     XlaPart,
 ):
     """``tfvolta.bridge.base.Bridge`` for Keras 2; each part is in a file of its own.

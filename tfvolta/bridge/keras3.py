@@ -22,6 +22,7 @@ from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras3_optimizers import OptimizerPart
 from tfvolta.bridge.keras3_reduction import ReductionPart
+from tfvolta.bridge.keras3_resuming import ResumingPart
 from tfvolta.bridge.xla_part import XlaPart
 from tfvolta.errors import BridgeError, Problem
 
@@ -116,7 +117,9 @@ class _TrainFunction:
         return keras3_step_loop.mend(model) | keras3_reduction.mend(model)
 
 
-class Keras3Bridge(_Layers, _LossScale, _TrainFunction, CustomLoopPart, OptimizerPart, ReductionPart, XlaPart):
+class Keras3Bridge(
+    _Layers, _LossScale, _TrainFunction, CustomLoopPart, OptimizerPart, ReductionPart, ResumingPart, XlaPart
+):
     """``tfvolta.bridge.base.Bridge`` for Keras 3."""
 
     def __init__(self, stack: str) -> None:

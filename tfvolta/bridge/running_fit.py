@@ -18,25 +18,34 @@ from tfvolta.bridge.base import FitData
 
 def fit_data(model: Any) -> Optional[FitData]:
     """Rows and batches of the running ``fit`` of a model; None outside one."""
-    variables = _variables(model) or {}
+    variables = local_variables(model) or {}
     adapter = _adapter(variables)
     return None if adapter is None else _described(adapter, variables.get("steps_per_epoch"))
 
 
 def runs_out(model: Any) -> bool:
     """Whether the running ``fit`` of a model finds the end of its data only by running into it."""
-    variables = _variables(model) or {}
+    variables = local_variables(model) or {}
     if "epoch_iterator" in variables:
         return getattr(variables["epoch_iterator"], "num_batches", None) is None
     return "data_handler" in variables and getattr(variables["data_handler"], "inferred_steps", None) is None
 
 
-def _variables(model: Any) -> Optional[Any]:
+def local_variables(model: Any) -> Optional[Any]:
     """Local variables of the running ``fit`` of a model; None outside one."""
-    frame: Any = sys._getframe(1)
+    frame = _fit_frame(model, sys._getframe(1))
+    return None if frame is None else frame.f_locals
+
+
+def is_inside(model: Any, frame: Any) -> bool:
+    """Whether a Python frame lies inside the running ``fit`` of a model."""
+    return _fit_frame(model, frame) is not None
+
+
+def _fit_frame(model: Any, frame: Any) -> Optional[Any]:
     while frame is not None:
         if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
-            return frame.f_locals
+            return frame
         frame = frame.f_back
     return None
 
@@ -50,7 +59,7 @@ def _adapter(variables: Any) -> Optional[Any]:
 
 def _described(adapter: Any, steps_per_epoch: Optional[int]) -> FitData:
     dataset = getattr(adapter, "_dataset", None)
-    if _holds_arrays(adapter):
+    if holds_arrays(adapter):
         batch = _called(adapter, "batch_size")
         size, partial = _rows(adapter, batch), _called(adapter, "partial_batch_size") or 0
         return _limited(FitData("arrays", batch, size, partial), steps_per_epoch)
@@ -65,7 +74,7 @@ def _described(adapter: Any, steps_per_epoch: Optional[int]) -> FitData:
     return _limited(FitData("dataset", found.batch, found.rows, found.remainder), steps_per_epoch)
 
 
-def _holds_arrays(adapter: Any) -> bool:
+def holds_arrays(adapter: Any) -> bool:
     return type(adapter).__name__ in (
         "ArrayDataAdapter",
         "TensorLikeDataAdapter",

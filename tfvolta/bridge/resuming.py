@@ -1,0 +1,52 @@
+"""What every bridge does alike when a training goes on from a checkpoint: variables, traces, and the data's iterator."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator
+
+import tensorflow as tf
+
+from tfvolta.bridge import graphs
+from tfvolta.bridge.resuming_records import Named
+
+
+
+def named(variables: Iterable[Any]) -> list[Named]:
+    """Variables with their names, each once."""
+    found: dict[int, Named] = {}
+    for variable in variables:
+        held = getattr(variable, "value", variable)
+        held = variable if callable(held) else held  # a tf.Variable's ``value`` is a method, a Keras variable's is not
+        found.setdefault(id(held), (str(getattr(variable, "path", variable.name)), held))
+    return list(found.values())
+
+
+def generators(model: Any) -> list[Named]:
+    """States of the ``tf.random.Generator`` objects in a model."""
+    found = [item for item in tf.train.TrackableView(model).descendants() if isinstance(item, tf.random.Generator)]
+    return [(f"generator {number}", item.state) for number, item in enumerate(found)]
+
+
+def trace_step(model: Any, iterator: Any) -> None:
+    """Traces a model's train function for an iterator, after which every variable of the training exists.
+
+    Nothing runs, no batch is taken, and training uses the trace. A step that runs eagerly is left alone.
+    """
+    if not tf.config.functions_run_eagerly() and not model.run_eagerly:
+        for function in graphs.outermost(model.train_function):
+            function.get_concrete_function(iterator)
+
+
+def is_saveable(iterator: Any) -> bool:
+    """Whether an iterator is of the one kind whose state TensorFlow can save: of one device in one process."""
+    return type(iterator).__name__ == "OwnedIterator"
+
+
+def skip(iterator: Iterator[Any], batches: int) -> int:
+    """Takes batches that were trained already from an iterator; how many there were."""
+    for number in range(batches):
+        try:
+            next(iterator)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            return number
+    return batches
