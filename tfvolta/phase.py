@@ -46,6 +46,7 @@ class Moment(enum.Enum):
     XLA_COMPILED = "XLA compiled something in this process"
     KERNEL_EXECUTED = "a kernel that caches the setting was executed"
     COLLECTIVE_EXECUTED = "a collective was executed, which starts NCCL"
+    HOROVOD_STARTED = "Horovod was initialised, which reads its environment"
     NEVER = "nothing closes it"
 
 

@@ -99,6 +99,12 @@ def convolution_executed() -> bool:
     return any(name.startswith(("libcudnn_cnn", "libcudnn_engines")) for name in loaded_libraries())
 
 
+def horovod_started() -> bool:
+    """Whether ``hvd.init()`` was called in this process."""
+    is_initialized = getattr(sys.modules.get("horovod.tensorflow"), "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
+
+
 def _see_imported(model: Any) -> Optional[str]:
     return "'tensorflow' is in sys.modules" if tensorflow_imported() else None
 
@@ -160,6 +166,10 @@ def _see_collective(model: Any) -> Optional[str]:
     return _see_traced(model)
 
 
+def _see_horovod(model: Any) -> Optional[str]:
+    return "hvd.init() was called" if horovod_started() else None
+
+
 _SEEN: dict[Moment, Callable[[Any], Optional[str]]] = {
     Moment.TENSORFLOW_IMPORTED: _see_imported,
     Moment.DEVICES_LISTED: _see_listed,
@@ -171,6 +181,7 @@ _SEEN: dict[Moment, Callable[[Any], Optional[str]]] = {
     Moment.XLA_COMPILED: _see_xla,
     Moment.KERNEL_EXECUTED: _see_kernel,
     Moment.COLLECTIVE_EXECUTED: _see_collective,
+    Moment.HOROVOD_STARTED: _see_horovod,
 }
 
 

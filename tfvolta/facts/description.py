@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfvolta.facts.horovod import fault
 from tfvolta.facts.schema import Cpu, Facts, Gpu
 from tfvolta.facts.topology import describe as describe_topology
 
@@ -70,8 +71,19 @@ def _tensorflow_lines(facts: Facts) -> list[str]:
         targets = ", ".join(build.compute_capabilities) or "CPU only"
         cuda = f"; CUDA {build.cuda_version}, cuDNN {build.cudnn_version}" if build.cuda_version else ""
         lines = [f"tf       TensorFlow {build.version}, compiled for {targets}{cuda}"]
-    keras = [f"{name} {facts.packages[name]}" for name in ("keras", "tf_keras", "horovod") if name in facts.packages]
-    return lines + ([f"package  {', '.join(keras)}"] if keras else [])
+    names = ("keras", "tf_keras", *(() if facts.horovod else ("horovod",)))
+    keras = [f"{name} {facts.packages[name]}" for name in names if name in facts.packages]
+    return lines + ([f"package  {', '.join(keras)}"] if keras else []) + _horovod_lines(facts)
+
+
+def _horovod_lines(facts: Facts) -> list[str]:
+    """One line where Horovod is installed, with what is wrong with it."""
+    if facts.horovod is None:
+        return []
+    wrong = fault(facts)
+    if wrong is not None:
+        return [f"horovod  {facts.horovod.version}, unusable: {wrong.received}; {wrong.why}"]
+    return [f"horovod  {facts.horovod.version}, compiled against TensorFlow {facts.horovod.tensorflow or 'unknown'}"]
 
 
 def _cpu(cpu: Cpu) -> str:

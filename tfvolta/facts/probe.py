@@ -9,6 +9,7 @@ from typing import Mapping, Optional, Sequence
 
 from tfvolta.facts.cpu import read_cpu
 from tfvolta.facts.gpu import nvml_for, read_gpus
+from tfvolta.facts.horovod import read_horovod
 from tfvolta.facts.libraries import read_libraries
 from tfvolta.facts.numa import read_nodes, with_nodes
 from tfvolta.facts.packages import read_packages
@@ -56,6 +57,7 @@ def probe(
         cuda_driver=reading.cuda_driver,
         libraries=read_libraries(environ, base, packages, build, notes),
         tensorflow=build,
+        horovod=read_horovod(packages, notes, path),
         packages=packages,
         cpu=read_cpu(base, notes),
         numa_nodes=read_nodes(base),

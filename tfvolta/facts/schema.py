@@ -66,6 +66,14 @@ class TensorFlowBuild(Fact):
     cudnn_version: Optional[str] = None
 
 
+class HorovodBuild(Fact):
+    """The installed Horovod, read from its files."""
+
+    version: str
+    tensorflow: Optional[str] = Field(None, description="Version of TensorFlow that it was compiled against.")
+    has_library: bool = Field(True, description="Whether its TensorFlow part was compiled at all.")
+
+
 class Cpu(Fact):
     """Processors and memory, with the limits of the control group."""
 
@@ -119,6 +127,7 @@ class Facts(Fact):
     cuda_driver: Optional[str] = Field(None, description="Highest CUDA version that the driver serves.")
     libraries: dict[str, str] = Field(default_factory=dict)
     tensorflow: Optional[TensorFlowBuild] = None
+    horovod: Optional[HorovodBuild] = Field(None, description="None where it is not installed.")
     packages: dict[str, str] = Field(default_factory=dict)
     cpu: Cpu
     numa_nodes: tuple[NumaNode, ...] = Field((), description="Empty where the kernel tells none.")
