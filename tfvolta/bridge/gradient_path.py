@@ -149,6 +149,8 @@ class GradientPath:
 
     def _reduced(self, gradients: list[Any], variables: list[Any], arrival: Arrival) -> list[Any]:
         settings = self.settings
+        if settings.all_reduce is not None and settings.all_reduce.prepare is not None and not arrival.reduced:
+            gradients = settings.all_reduce.prepare(gradients, variables)
         wire = Wire(settings.compression == "fp16", arrival.checked, arrival.scale, settings.all_reduce)
         whole = sum(
             int(math.prod(variable.shape)) * values_of(gradient).dtype.size

@@ -35,12 +35,15 @@ class AllReduce:
             ranks, so gradients are divided by this number first; the result is the average.
         compresses: Whether it changes the number format itself. The gradients then come as they are.
         name: For messages and evidence.
+        prepare: ``(gradients, variables) -> gradients``: what is done before anything else, in the dtype in which
+            gradients come, such as sparse ones made dense or their rows merged; None for nothing.
     """
 
     sum_over_ranks: Callable[[list[Any]], list[Any]]
     ranks: int = 1
     compresses: bool = False
     name: str = "all-reduce of its own"
+    prepare: Optional[Callable[[list[Any], list[Any]], list[Any]]] = None
 
 
 @dataclasses.dataclass(frozen=True)
