@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import re
-from typing import Optional
+from typing import Iterable
 
 _CHUNK_BYTES = 65536
 # A worker that writes without end must not keep the others waiting.
@@ -17,6 +17,8 @@ _ENDS = re.compile(rb"\r\n|\n|\r")
 # Colours of prefixes, by rank: cyan, yellow, green, magenta, blue, and their bright forms.
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 KEPT_LINES = 20
+# Information and warnings in the form of absl and glog: a letter, month and day.
+_CHATTER = re.compile(r"[IW]\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] |WARNING: All log messages before absl::")
 
 
 class Lines:
@@ -94,9 +96,10 @@ def prefix(name: str, rank: int, colour: bool) -> bytes:
     return text.encode() + b" "
 
 
-def last_lines(lines: collections.deque[bytes], most: Optional[int] = None) -> tuple[str, ...]:
-    """The last lines as text, empty ones at the end left out."""
+def last_lines(lines: Iterable[bytes]) -> tuple[str, ...]:
+    """The last lines as text, but empty ones at the end and what TensorFlow's libraries log while all is well."""
     found = [line.decode("utf-8", "replace").rstrip() for line in lines]
+    found = [line for line in found if not _CHATTER.match(line)]
     while found and not found[-1]:
         found.pop()
-    return tuple(found if most is None else found[-most:])
+    return tuple(found)

@@ -151,9 +151,10 @@ class Supervisor:
             if worker.returncode and self._failed is None and self._interrupted is None and not served:
                 self._fail(worker)
         if all(worker.is_gone for worker in self._workers if worker.task.trains):
+            seconds = min(_SERVERS_SECONDS, self._grace_seconds)
             if not self._escalation.is_on:
-                self._escalation.begin(_SERVERS_SECONDS)
-            self._escalation.sooner(_SERVERS_SECONDS)
+                self._escalation.begin(seconds)
+            self._escalation.sooner(seconds)
 
     def _fail(self, worker: Worker) -> None:
         self._failed = ended_of(worker)
