@@ -245,7 +245,7 @@ def _unsupported_gpu(request: Request) -> Iterator[Problem]:
 def _strategy(request: Request) -> Iterator[Problem]:
     from tfvolta.strategy.registry import problems
 
-    yield from problems(request.config, request.facts)
+    yield from problems(request.config, request.facts, request.environ)
 
 
 RULES: tuple[Rule, ...] = (

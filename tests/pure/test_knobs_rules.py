@@ -447,7 +447,7 @@ GPU = JitSituation(keras="keras3", gpus=1)
         ("auto", GPU, True, "7.0x"),
         ("auto", dataclasses.replace(GPU, gpus=0), False, "No GPU"),
         ("auto", dataclasses.replace(GPU, obstacles=["lstm: cuDNN"]), False, "lstm: cuDNN"),
-        ("auto", dataclasses.replace(GPU, gpus=2, replicas=2), False, "merge_call"),
+        ("auto", dataclasses.replace(GPU, gpus=2, replicas=2), True, "Each of 2 replicas has a compiled step"),
         ("auto", JitSituation(keras="keras2", gpus=2, replicas=2), True, "fuses"),
         ("auto", dataclasses.replace(GPU, deterministic=True), False, "deterministic"),
         ("model", dataclasses.replace(GPU, gpus=0), True, "asks for it"),
@@ -465,7 +465,7 @@ def test_the_decision_on_xla(asked: str, situation: JitSituation, on: bool, word
     [
         ("keras3", 1, {}, True),
         ("keras3", 0, {}, False),
-        ("keras3", 8, {"strategy": {"kind": "mirrored"}}, False),
+        ("keras3", 8, {"strategy": {"kind": "mirrored"}}, True),
         ("tf_keras", 8, {"strategy": {"kind": "mirrored"}}, True),
         ("keras3", 8, {"strategy": {"kind": "mirrored", "devices": ["GPU:0"]}}, True),
         ("keras3", 2, {"devices": {"visible": []}}, False),

@@ -44,7 +44,7 @@ def test_without_an_overflow_every_step_is_applied_and_seen_in_the_graph() -> No
     assert run["finite"] and (run["applied"], run["skipped"]) == (4, 0)
     assert run["examples"] == 256 and run["float16"] > 0 and run["collectives"] > 0
     assert run["jit"][0] is False and run["jit"][1]
-    assert any("strategy.run" in line for line in run["obstacles"])
+    assert run["obstacles"] == []  # on GPUs each replica's step is compiled by itself
 
 
 def test_keras_own_wrapper_still_destroys_the_weights() -> None:

@@ -64,13 +64,13 @@ def summarize_function(function: Any) -> Optional[GraphSummary]:
                 continue
             seen.add(name)
             traces += 1
-            tally.must_compile |= _must_compile(concrete.function_def.attr)
+            tally.mark(name, concrete.function_def.attr)
             graph = concrete.graph.as_graph_def()
             tally.add(graph.node)
             for nested in graph.library.function:
                 if nested.signature.name not in seen:
                     seen.add(nested.signature.name)
-                    tally.must_compile |= _must_compile(nested.attr)
+                    tally.mark(nested.signature.name, nested.attr)
                     tally.add(nested.node_def)
     return tally.summary(traces) if traces else None
 
@@ -145,8 +145,15 @@ class _Tally:
         self.hints: collections.Counter[str] = collections.Counter()
         self.products: dict[str, list[str]] = {}
         self.functions = 0
-        self.must_compile = False
+        self._compiled: set[str] = set()
+        self._calls: set[tuple[str, str]] = set()
+        self._timeouts: set[float] = set()
         self._dtypes: dict[int, str] = {}
+
+    def mark(self, name: str, attributes: Any) -> None:
+        """Notes a function that XLA has to compile."""
+        if "_XlaMustCompile" in attributes and attributes["_XlaMustCompile"].b:
+            self._compiled.add(name)
 
     def add(self, nodes: Iterable[Any]) -> None:
         """Counts the nodes of one function."""
@@ -156,21 +163,27 @@ class _Tally:
             self.operations[f"{node.op}[{self._dtype(dtype)}]" if dtype else node.op] += 1
             if dtype and any(word in node.op for word in PRODUCT_WORDS):
                 self.products.setdefault(self._dtype(dtype), []).append(node.name)
+            if "f" in node.attr:
+                self._calls.add((node.attr["f"].func.name, node.device.rsplit("device:", 1)[-1]))
             if node.op in COLLECTIVES:
                 self.collectives[node.op] += 1
                 hint = node.attr["communication_hint"].s.decode() if "communication_hint" in node.attr else "none"
                 self.hints[f"{node.op}[{hint}]"] += 1
+                if "timeout_seconds" in node.attr:
+                    self._timeouts.add(float(node.attr["timeout_seconds"].f))
 
     def summary(self, traces: int) -> GraphSummary:
         """The counts as the bridge hands them out."""
         return GraphSummary(
             operations=dict(self.operations),
             functions=self.functions,
-            must_compile=self.must_compile,
+            must_compile=bool(self._compiled),
             collectives=dict(self.collectives),
             hints=dict(self.hints),
             products={dtype: tuple(names) for dtype, names in self.products.items()},
             traces=traces,
+            compiled_on=tuple(sorted({device for name, device in self._calls if name in self._compiled})),
+            timeouts=tuple(sorted(self._timeouts)),
         )
 
     def _dtype(self, number: int) -> str:
@@ -186,6 +199,3 @@ def _name(concrete: Any) -> str:
     name = concrete.name
     return name.decode() if isinstance(name, bytes) else str(name)
 
-
-def _must_compile(attributes: Any) -> bool:
-    return "_XlaMustCompile" in attributes and bool(attributes["_XlaMustCompile"].b)

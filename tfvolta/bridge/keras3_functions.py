@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from tfvolta.bridge import graphs, keras3_layers, keras3_saving
+from tfvolta.bridge import graphs, keras3_layers, keras3_saving, keras3_step_loop
 from tfvolta.bridge.base import JitState
 
 _NO_XLA = {
@@ -99,11 +99,12 @@ def xla_obstacles(model: Any) -> list[str]:
         kinds += ["string"] if layer.dtype == "string" else []
         if keras3_layers.is_input(layer) and kinds:
             found.append(f"{path} (InputLayer): {kinds[0]} tensors have no XLA type")
-    strategy = model._distribute_strategy
-    if strategy is not None and strategy.num_replicas_in_sync > 1:
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync > 1 and not keras3_step_loop.compiles_inside(model):
         found.append(
-            f"{type(strategy).__name__}: Keras 3 compiles around strategy.run, so one XLA cluster would hold variables "
-            "of several devices ('Trying to access resource ... located in device')"
+            f"{type(strategy).__name__}: a replica's step cannot be compiled by itself here, and Keras 3 compiles"
+            " around all of them, so that one XLA cluster would hold variables of several devices"
+            " ('Trying to access resource ... located in device')"
         )
     return found
 

@@ -30,6 +30,11 @@ def correct_optimizer(model: Any) -> bool:
     return keras3_replicas.install(optimizer)
 
 
+def is_compiled_inside(model: Any) -> bool:
+    """Whether XLA compiles each replica's step by itself, and not the step of all of them together."""
+    return bool(model.jit_compile and not model.run_eagerly) and workers.can_compile_replicas(model.distribute_strategy)
+
+
 def replica_step(model: Any, step_function: _Step) -> _Step:
     """The step as each replica runs it.
 
@@ -39,7 +44,7 @@ def replica_step(model: Any, step_function: _Step) -> _Step:
     """
     strategy = model.distribute_strategy
     step = _with_averaged_logs(step_function) if workers.spans_workers(strategy) else step_function
-    if strategy.num_replicas_in_sync == 1 or not model.jit_compile or model.run_eagerly:
+    if not is_compiled_inside(model):
         return step
     compiled = tf.function(step, autograph=False, reduce_retracing=True, jit_compile=True)
 

@@ -64,6 +64,12 @@ def _corrected(model: Any) -> bool:
     return model.steps_per_execution == 1 and _WAITS in model.__dict__ and not model.jit_compile
 
 
+def compiles_inside(model: Any) -> bool:
+    """Whether a step of several replicas that XLA shall compile is compiled inside each of them."""
+    own_loop = type(model)._make_function is not TensorFlowTrainer._make_function
+    return not own_loop and workers.can_compile_replicas(model.distribute_strategy)
+
+
 def make_function(self: Any, step_function: _Step) -> _Step:
     """Replaces ``TensorFlowTrainer._make_function``."""
     keras3_replica_step.correct_optimizer(self)
@@ -71,8 +77,7 @@ def make_function(self: Any, step_function: _Step) -> _Step:
         own: _Step = own_make_function(self, step_function)
         return own
     replica_step = keras3_replica_step.replica_step(self, step_function)
-    # Inside of each replica where there are several, around the step where there is one.
-    around = self.jit_compile and self.distribute_strategy.num_replicas_in_sync == 1
+    around = self.jit_compile and not keras3_replica_step.is_compiled_inside(self)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def one_step_on_data(data: Any) -> Any:

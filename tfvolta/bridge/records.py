@@ -71,6 +71,9 @@ class GraphSummary:
         hints: The same by type and ``communication_hint``, such as ``{"CollectiveReduceV2[nccl]": 4}``.
         products: Names of the matrix products and convolutions by dtype; a name holds the scopes of its layers.
         traces: Outermost traces that the counts are summed over; a count divided by it is that of one step.
+        compiled_on: Devices on which functions with ``_XlaMustCompile`` are called, such as ``GPU:0``, each once; empty
+            text for a call that names none.
+        timeouts: Limits of the collectives in seconds, each once; 0 is none.
     """
 
     operations: Mapping[str, int]
@@ -80,6 +83,8 @@ class GraphSummary:
     hints: Mapping[str, int] = dataclasses.field(default_factory=dict)
     products: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     traces: int = 1
+    compiled_on: tuple[str, ...] = ()
+    timeouts: tuple[float, ...] = ()
 
     def count(self, operation: str, dtype: Optional[str] = None) -> int:
         """Number of operations of a type, in one dtype or in all."""

@@ -1,8 +1,10 @@
-"""What a strategy is, for every Keras: whether it spans processes, and which of them this one is."""
+"""What a strategy is, for every Keras: whether it spans processes, which of them this one is, and what XLA can do."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import tensorflow as tf
 
 
 def spans_workers(strategy: Any) -> bool:
@@ -14,3 +16,9 @@ def spans_workers(strategy: Any) -> bool:
 def is_chief(strategy: Any) -> bool:
     """Whether this process writes what is written once; True for every strategy of one process."""
     return bool(strategy.extended.should_checkpoint)
+
+
+def can_compile_replicas(strategy: Any) -> bool:
+    """Whether the step of each of several replicas can be compiled by itself; other strategies merge replicas in it."""
+    kinds = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return isinstance(strategy, kinds) and int(strategy.num_replicas_in_sync) > 1

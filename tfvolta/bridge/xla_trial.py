@@ -24,6 +24,11 @@ from tfvolta.bridge.xla_faults import MarkedFunction
 # Rows of a batch where the data do not say. Any number will do: XLA refuses operations and not sizes.
 _ROWS = 4
 
+_MERGES = (
+    "the step merges its replicas, which a step compiled inside each of them cannot: it assigns a variable whose"
+    " aggregation is only_first_replica, or calls merge_call"
+)
+
 _tried: MutableMapping[Any, dict[str, XlaTrial]] = weakref.WeakKeyDictionary()
 
 
@@ -41,11 +46,12 @@ def try_step(model: Any, layers: list[tuple[str, Any]], iterator: Any, rows: Opt
     Returns:
         What was found. A function that was tried before is not lowered again.
     """
+    alone = int(model.distribute_strategy.num_replicas_in_sync) == 1
     try:
         marked = list(_marked(model, iterator))
-    except Exception:  # the step cannot be traced: the call that follows says so in Keras's words
-        return XlaTrial(lowered=False)
-    alone = int(model.distribute_strategy.num_replicas_in_sync) == 1
+    except Exception as error:  # the step cannot be traced: the call that follows says so in Keras's words
+        merges = not alone and "merge_call" in str(error)  # which only a compiled step cannot do
+        return XlaTrial((xla_faults.unnamed(_MERGES),)) if merges else XlaTrial(lowered=False)
     known = _tried.setdefault(model, {})
     trials = []
     for function in marked:

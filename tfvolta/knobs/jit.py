@@ -14,7 +14,7 @@ from tfvolta.phase import Moment, Phase
 
 
 def step_is_compiled(context: Context) -> Optional[bool]:
-    """Whether XLA compiles the traced train step; None before a trace.
+    """Whether XLA compiles the traced train step, that of every replica; None before a trace.
 
     Keras 2 optimizers compile their own update on a GPU, so that a function in the graph carries the mark without
     the step being compiled: the graph and the model must agree.
@@ -22,7 +22,8 @@ def step_is_compiled(context: Context) -> Optional[bool]:
     graph = context.bridge.train_graph(context.model) if context.model is not None else None
     if graph is None:
         return None
-    return bool(graph.must_compile and context.bridge.jit(context.model).effective)
+    everywhere = set(replica_devices(context)) <= set(graph.compiled_on)
+    return bool(graph.must_compile and everywhere and context.bridge.jit(context.model).effective)
 
 
 def replicas_of(context: Context) -> int:
@@ -31,7 +32,7 @@ def replicas_of(context: Context) -> int:
 
 
 def replica_devices(context: Context) -> list[str]:
-    """The devices of the model's replicas in this process, such as ``GPU:0``; empty for a single replica."""
+    """The devices of the model's replicas in this process, such as ``GPU:0``; empty where there is one replica."""
     if replicas_of(context) < 2:
         return []
     return [str(name).rsplit("device:", 1)[-1] for name in _strategy_of(context).extended.worker_devices]
@@ -72,14 +73,14 @@ class Jit(Knob):
     def decide(self, value: Any, context: Context) -> JitDecision:
         """The decision for the model in the context."""
         planned = planned_situation(context.facts, context.config)
-        scaled = context.bridge.loss_scale(getattr(context.model, "optimizer", None)) is not None
+        replicas = replicas_of(context)
         return decide_jit(
             value,
             dataclasses.replace(
                 planned,
-                replicas=replicas_of(context),
+                replicas=replicas,
                 obstacles=tuple(context.bridge.xla_obstacles(context.model)) if planned.gpus else (),
-                replica_fault=replica_fault(context.bridge.stack, replica_devices(context), scaled) or "",
+                replica_fault=replica_fault(replica_devices(context), replicas) or "",
             ),
         )
 
@@ -105,6 +106,7 @@ class Jit(Knob):
         state = context.bridge.jit(context.model)
         compiled = step_is_compiled(context)
         observed = {"wanted": decision.on, "requested": _plain(state.requested), "compiled": compiled}
+        observed.update(_compiled_on(context))
         observed.update({} if known is None else known.observed())
         if decision.fix and value == "model":
             message = f"The train step is not compiled by XLA. {decision.reason}"
@@ -141,6 +143,12 @@ class Jit(Knob):
         for changed in models:
             changed.bridge.set_jit(changed.model, changed.value.former)
         return bool(models)
+
+
+def _compiled_on(context: Context) -> dict[str, Any]:
+    """With several replicas, the devices whose step is compiled."""
+    graph = context.bridge.train_graph(context.model) if replica_devices(context) else None
+    return {} if graph is None else {"compiled_on": list(graph.compiled_on)}
 
 
 def _plain(requested: Any) -> Any:

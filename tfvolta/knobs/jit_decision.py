@@ -51,30 +51,23 @@ REPLICAS_FIX = (
 )
 
 
-def replica_fault(keras: str, devices: Sequence[str], scaled: bool) -> Optional[str]:
+def replica_fault(devices: Sequence[str], replicas: int) -> Optional[str]:
     """Why the step of several replicas cannot be compiled, or None where it can.
 
-    On CPU devices it fails on every stack. On GPUs Keras 2 compiles inside each replica, which works; Keras 3 compiles
-    around all replicas, and its loss scaling then fails at the first step.
+    On GPUs each replica's step is compiled by itself, on every stack; on CPU devices that fails on every stack.
 
     Args:
-        keras: ``keras3`` or ``keras2``.
-        devices: Devices of the replicas, such as ``GPU:0``.
-        scaled: Whether the loss is scaled.
+        devices: Devices of the replicas in this process, such as ``GPU:0``.
+        replicas: Replicas of all processes together.
     """
-    if len(devices) < 2:
+    if replicas < 2 or not any(name.startswith("CPU") for name in devices):
         return None
-    if any(name.startswith("CPU") for name in devices):
-        return (
-            "XLA compiles the step for one device and cannot reach the copies of the variables on the others: "
-            f"'Trying to access resource located in device {devices[1]}'"
-        )
-    if keras == "keras3" and scaled:
-        return (
-            "Keras 3 compiles around all replicas, where its LossScaleOptimizer fails: "
-            "'merge_call called while defining a new graph'"
-        )
-    return None
+    if len(devices) < 2:
+        return "XLA has no all-reduce between processes on CPU devices: 'UnimplementedError'"
+    return (
+        "XLA compiles the step for one device and cannot reach the copies of the variables on the others: "
+        f"'Trying to access resource located in device {devices[1]}'"
+    )
 
 
 def decide_jit(asked: str, situation: JitSituation) -> JitDecision:
@@ -98,15 +91,10 @@ def decide_jit(asked: str, situation: JitSituation) -> JitDecision:
         return JitDecision(False, f"{situation.replicas} replicas: {situation.replica_fault}.")
     if situation.obstacles:
         return JitDecision(False, f"XLA does not serve this model: {'; '.join(situation.obstacles)}.")
-    if situation.keras == "keras3" and situation.replicas > 1:
-        return JitDecision(
-            False,
-            f"Keras 3 compiles around the strategy, and with {situation.replicas} replicas that fails "
-            "('merge_call called while defining a new graph'); tf_keras compiles inside each replica.",
-        )
     if situation.keras == "keras3" and situation.deterministic:
         return JitDecision(False, "Keras 3 leaves XLA off while operations must be deterministic.")
-    return JitDecision(True, f"One compiled step fuses what single kernels leave apart: {MEASURED}.")
+    inside = f"Each of {situation.replicas} replicas has a compiled step of its own. " if situation.replicas > 1 else ""
+    return JitDecision(True, f"{inside}One compiled step fuses what single kernels leave apart: {MEASURED}.")
 
 
 def planned_situation(facts: Any, config: Any) -> JitSituation:
@@ -116,6 +104,8 @@ def planned_situation(facts: Any, config: Any) -> JitSituation:
     kind = config.get("strategy.kind") or "default"
     devices = config.get("strategy.devices")
     replicas = len(devices) if isinstance(devices, list) else max(1, gpus)
+    if kind == "multi_worker_mirrored":
+        replicas = max(2, replicas)  # a plan with fewer workers is refused
     return JitSituation(
         keras=facts.keras,
         gpus=gpus if facts.gpus else 0,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 AMOUNTS = ("num_packs", "pack_mb", "timeout_seconds")
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "mirrored": ("num_packs",),
+    "mirrored": ("num_packs", "pack_mb"),
     "multi_worker_mirrored": ("pack_mb", "timeout_seconds"),
     "horovod": ("pack_mb",),
 }
@@ -28,16 +28,14 @@ IMPLEMENTATIONS: Mapping[str, tuple[str, ...]] = {
     "horovod": ("auto", "nccl"),
 }
 PACKED = ("nccl", "hierarchical_copy")
+# TensorFlow's own default is no limit: one worker that is stuck leaves the others waiting for ever.
+DEFAULT_TIMEOUT_SECONDS = 600.0
 
 _ARITHMETIC = (
     "pack_mb ~ bytes of all gradients / num_packs / 2**20 "
     "(25.6 million float32 gradients are 98 MiB: 4 packs are pack_mb: 25)"
 )
 _WHY: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("mirrored", "pack_mb"): (
-        "MirroredStrategy has no public argument for the size of a pack (bytes_per_pack); its packs are counted",
-        "set num_packs ~ bytes of all gradients / (pack_mb * 2**20) with implementation nccl or hierarchical_copy",
-    ),
     ("mirrored", "timeout_seconds"): (
         "MirroredStrategy passes no limit to its collectives, and needs none: its replicas are threads of one process, "
         "so none of them can be lost while the others wait",
@@ -81,6 +79,17 @@ def implementation(config: Config) -> str:
     return str(config.get("communication.implementation") or "auto")
 
 
+def timeout_seconds(config: Config) -> float:
+    """The limit for one collective between workers."""
+    given = config.get("communication.timeout_seconds")
+    return DEFAULT_TIMEOUT_SECONDS if given is None else float(given)
+
+
+def pack_bytes(config: Config) -> int:
+    """The size that a pack of gradients has at least; 0 where nothing is asked: one pack for all."""
+    return int(config.get("communication.pack_mb") or 0) * MIB
+
+
 def asked(config: Config) -> tuple[str, ...]:
     """Names of the keys of the communication section that ask for something."""
     given = tuple(key for key in AMOUNTS if config.get(f"communication.{key}") is not None)
@@ -109,8 +118,6 @@ def _missing(config: Config, kind: str, key: str) -> Problem:
         (kind, key),
         (f"strategy.kind: {kind} reduces no gradients over devices", f"remove {key}, or set strategy.kind: mirrored"),
     )
-    if kind == "mirrored" and key == "pack_mb":
-        fix += f" (98 MiB of gradients and pack_mb: {value} are num_packs: {num_packs_for(98 * MIB, value)})"
     return Problem(
         where=where(config, f"communication.{key}"),
         expected=f"a setting that strategy.kind: {kind} has ({', '.join(KEYS.get(kind, ())) or 'it has none'})",
@@ -187,21 +194,41 @@ def _odd_hierarchy(config: Config, devices: Sequence[str]) -> Iterator[Problem]:
 
 def _packs(config: Config, devices: Sequence[str]) -> Iterator[Problem]:
     algorithm = implementation(config)
-    if config.get("communication.num_packs") is None or algorithm in (*PACKED, "ring"):
-        return
-    packed = "hierarchical_copy" if _has_cpu(devices) else "nccl"
+    number, size = config.get("communication.num_packs"), config.get("communication.pack_mb")
+    if number is not None and algorithm not in (*PACKED, "ring"):
+        yield _not_counted(config, algorithm, "hierarchical_copy" if _has_cpu(devices) else "nccl")
+    if size is not None and algorithm not in ("auto", "ring"):
+        yield Problem(
+            where=where(config, "communication.pack_mb"),
+            expected="pack_mb with implementation: auto",
+            received=f"pack_mb: {size} with implementation: {algorithm}",
+            why="packs of a size are those of TensorFlow's default, CollectiveAllReduce (NCCL on GPUs too); "
+            + ("the packs of this one are counted" if algorithm in PACKED else "this one has no packs"),
+            fix="set implementation: auto"
+            + (
+                f", or num_packs ~ bytes of all gradients / (pack_mb * 2**20) in place of pack_mb (98 MiB of gradients "
+                f"and pack_mb: {size} are num_packs: {num_packs_for(98 * MIB, size)})"
+                if algorithm in PACKED
+                else ", or remove pack_mb"
+            ),
+        )
+
+
+def _not_counted(config: Config, algorithm: str, packed: str) -> Problem:
+    """A number of packs for an all-reduce that counts none."""
     why = (
-        "TensorFlow's default for MirroredStrategy is CollectiveAllReduce (with NCCL on GPUs), which reduces all "
-        "gradients in one pack and takes no number; NcclAllReduce is not the default, whatever its documentation says"
+        "TensorFlow's default for MirroredStrategy is CollectiveAllReduce (with NCCL on GPUs), which sizes its packs "
+        "and takes no number; NcclAllReduce is not the default, whatever its documentation says"
         if algorithm == "auto"
         else "ReductionToOneDevice adds up each gradient by itself and has no packs"
     )
-    yield Problem(
+    return Problem(
         where=where(config, "communication.num_packs"),
         expected="num_packs with implementation nccl or hierarchical_copy",
         received=f"num_packs: {config.get('communication.num_packs')} with implementation: {algorithm}",
         why=why,
-        fix=f"set implementation: {packed}, or remove num_packs",
+        fix=f"set implementation: {packed}, or remove num_packs"
+        + (f", or set {_ARITHMETIC} in its place" if algorithm == "auto" else ""),
     )
 
 

@@ -70,7 +70,7 @@ def build_strategy(config: Config, session: Optional[Any] = None) -> Any:
     """
     context = cast(Context, _Process(config) if session is None else getattr(session, "context", session))
     kind = registry.find(registry.kind_name(config), devices.where(config, "strategy.kind"))
-    found = kind.check(config, devices.live(context.tensorflow))
+    found = kind.check(config, kind.inventory(context.tensorflow))
     if found:
         count = len(found)
         raise PlanError(f"This strategy cannot be built here: {count} problem{'s' * (count > 1)}.", found)

@@ -16,26 +16,32 @@ from tfvolta.errors import PlanError, Problem
 
 @dataclasses.dataclass(frozen=True)
 class Build:
-    """What a MirroredStrategy was built with.
+    """What a strategy was built with.
 
     Attributes:
-        devices: Its replicas, ``GPU:0`` and so on.
+        devices: Its replicas in this process, ``GPU:0`` and so on.
         implementation: The config's name of the all-reduce.
-        num_packs: Packs, where the all-reduce has them.
+        num_packs: Packs, where the all-reduce counts them.
+        pack_mb: Size of a pack, where it has one.
+        workers: Processes with such replicas.
     """
 
     devices: tuple[str, ...]
     implementation: str
     num_packs: Optional[int] = None
+    pack_mb: Optional[int] = None
+    workers: int = 1
 
     @property
     def collective(self) -> bool:
         """Whether it reduces with TensorFlow's collective operations, whose numbers are shared by the process."""
-        return self.implementation == "auto" and len(self.devices) > 1
+        return self.workers > 1 or (self.implementation == "auto" and len(self.devices) > 1)
 
     def __str__(self) -> str:
         packs = "" if self.num_packs is None else f", num_packs {self.num_packs}"
-        return f"mirrored over {', '.join(self.devices)} with {self.implementation}{packs}"
+        packs += "" if self.pack_mb is None else f", pack_mb {self.pack_mb}"
+        kind = "mirrored" if self.workers == 1 else f"{self.workers} workers"
+        return f"{kind} over {', '.join(self.devices)} with {self.implementation}{packs}"
 
 
 _built: dict[Build, Any] = {}
@@ -63,7 +69,7 @@ def check(build: Build, place: str) -> None:
             where=place,
             expected="one configuration of collectives in a process",
             received=f"{build}, after {earlier[0]}",
-            why="every MirroredStrategy numbers its collectives from the same start, so the second one's steps "
+            why="every strategy numbers its collectives from the same start, so the second one's steps "
             "fail with a shape mismatch in the collective instance",
             fix="run each configuration in a process of its own",
         )

@@ -20,8 +20,7 @@ def jit_problem(config: Config, facts: Facts) -> Optional[Problem]:
         return None
     kind = registry.find(registry.kind_name(config))
     names = kind.replica_devices(config, devices.planned(config, facts))
-    scaled = config.get("mixed_precision.policy") == "mixed_float16"
-    why = replica_fault(facts.keras, names, scaled)
+    why = replica_fault(names, count)
     if why is None:
         return None
     return Problem(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any, ClassVar, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional
 
 from tfvolta.errors import Problem
 from tfvolta.knobs.base import Context, Forecast
@@ -27,11 +27,13 @@ class Kind(abc.ABC):
         name: As in ``strategy.kind``.
         description: One sentence for a list of kinds.
         keys: Config keys that it takes.
+        starts_tensorflow: Whether its strategy must be made before anything else starts TensorFlow's devices.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
     keys: ClassVar[tuple[str, ...]]
+    starts_tensorflow: ClassVar[bool] = False
 
     @abc.abstractmethod
     def check(self, config: Config, inventory: Inventory) -> list[Problem]:
@@ -49,9 +51,21 @@ class Kind(abc.ABC):
     def build(self, config: Config, context: Context) -> Any:
         """The ``tf.distribute.Strategy``; ``check`` has found nothing by then."""
 
-    def problems(self, config: Config, facts: Facts) -> list[Problem]:
-        """``check`` at plan time, without TensorFlow."""
+    def problems(self, config: Config, facts: Facts, environ: Optional[Mapping[str, str]] = None) -> list[Problem]:
+        """``check`` at plan time, without TensorFlow.
+
+        Args:
+            environ: What the processes of a cluster are read from; this process's environment where None.
+        """
         return self.check(config, devices.planned(config, facts))
+
+    def inventory(self, tensorflow: Any) -> Inventory:
+        """The devices that this process has. Initialises the eager context, unless the kind must do that itself."""
+        return devices.live(tensorflow)
+
+    def workers(self, config: Config, facts: Facts) -> int:
+        """Processes whose replicas train in step; 1 where there are no others, or where it is not known."""
+        return 1
 
     def verify(self, strategy: Any, config: Config, model: Any, global_batch: Optional[int] = None) -> Outcome:
         """Whether a model trains under the strategy, seen from where its variables live.
@@ -64,7 +78,7 @@ class Kind(abc.ABC):
         """
         import tensorflow as tf
 
-        wanted = self.replica_devices(config, devices.live(tf))
+        wanted = self.replica_devices(config, self.inventory(tf))
         replicas = int(strategy.num_replicas_in_sync)
         observed: dict[str, Any] = {"kind": self.name, "strategy": type(strategy).__name__, "replicas": replicas}
         if not model.weights:

@@ -26,7 +26,13 @@ class Mirrored(Kind):
 
     name = "mirrored"
     description = "one replica on each GPU (or logical CPU) of this process, gradients all-reduced every step"
-    keys = ("strategy.kind", "strategy.devices", "communication.implementation", "communication.num_packs")
+    keys = (
+        "strategy.kind",
+        "strategy.devices",
+        "communication.implementation",
+        "communication.num_packs",
+        "communication.pack_mb",
+    )
 
     def check(self, config: Config, inventory: Inventory) -> list[Problem]:
         """Devices that exist, and an all-reduce that works on them."""
@@ -57,17 +63,21 @@ class Mirrored(Kind):
         Raises:
             PlanError: This process already reduces with collectives over other devices.
         """
+        from tfvolta.bridge import all_reduce
+
         tf = context.tensorflow
         inventory = devices.live(tf)
         names = self.replica_devices(config, inventory)
         if names == (inventory.default_device,):
             return tf.distribute.get_strategy()
-        build = history.Build(names, communication.implementation(config), config.get("communication.num_packs"))
+        packs, size = config.get("communication.num_packs"), config.get("communication.pack_mb")
+        build = history.Build(names, communication.implementation(config), packs, size)
         known = history.recall(build)
         if known is not None:
             return known
         history.check(build, where(config, "strategy.kind"))
         reducer = make_reducer(tf, build.implementation, build.num_packs)
         strategy = tf.distribute.MirroredStrategy([f"/device:{name}" for name in names], cross_device_ops=reducer)
+        all_reduce.install(strategy, communication.pack_bytes(config))
         history.remember(build, strategy, reducer)
         return strategy

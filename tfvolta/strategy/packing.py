@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
+from tfvolta.bridge.all_reduce_record import Reduction
 from tfvolta.outcome import Outcome, Status
 from tfvolta.strategy import communication, history
 from tfvolta.strategy.devices import short
-from tfvolta.strategy.reducer import Reduction
 
 if TYPE_CHECKING:
     from tfvolta.bridge.base import GraphSummary
     from tfvolta.config.schema import Config
 
 XLA_INSTEAD = (
-    "set xla.jit: clustering or off to keep the packs; compiled by XLA, MirroredStrategy reduces all gradients "
-    "with TensorFlow's own collectives (NCCL) in one pack, which needs no number"
+    "set xla.jit: clustering or off to keep the packs, or implementation: auto with pack_mb, which a compiled step has "
+    "too; compiled by XLA, MirroredStrategy reduces gradients with TensorFlow's own collectives (NCCL)"
 )
 
 
@@ -78,8 +78,8 @@ def verify_packing(model: Any, config: Config, strategy: Any) -> Outcome:
     if summary is None:
         return Outcome(Status.UNVERIFIABLE, "No train step was traced: train for one step, and not with run_eagerly.")
     algorithm = communication.implementation(config)
-    if algorithm == "auto":
-        return _default(summary, replicas)
+    if algorithm == "auto" or _has_workers(config):
+        return _collectives(model, config, strategy, summary)
     reducer = history.reducer_of(strategy)
     if reducer is None:
         return Outcome(
@@ -93,6 +93,23 @@ def verify_packing(model: Any, config: Config, strategy: Any) -> Outcome:
     if not seen:
         return _nothing_seen(summary, algorithm, replicas)
     return _compare(seen, algorithm, config, replicas)
+
+
+def _has_workers(config: Config) -> bool:
+    """Whether the replicas of the config's kind live in several processes, which reduce by collectives only."""
+    return bool(config.get("strategy.kind") == "multi_worker_mirrored")
+
+
+def _collectives(model: Any, config: Config, strategy: Any, summary: GraphSummary) -> Outcome:
+    """TensorFlow's own collectives, by what was noted while the step was traced."""
+    from tfvolta.bridge.all_reduce import records_of
+    from tfvolta.bridge.graphs import traced_graphs
+    from tfvolta.strategy.collectives import verify_collectives
+
+    replicas = int(strategy.num_replicas_in_sync)
+    graphs = traced_graphs(model)
+    seen = [reduction for reduction in records_of(strategy) or () if reduction.operations and reduction.is_in(graphs)]
+    return verify_collectives(seen, config, summary, replicas) if seen else _default(summary, replicas)
 
 
 def _one_replica(config: Config) -> Outcome:

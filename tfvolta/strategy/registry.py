@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Mapping, Optional
 
 from tfvolta.errors import PlanError, Problem
 from tfvolta.knobs.base import Forecast
@@ -12,7 +12,9 @@ from tfvolta.strategy import communication, devices
 from tfvolta.strategy.default import Default
 from tfvolta.strategy.kind import Kind
 from tfvolta.strategy.mirrored import Mirrored
+from tfvolta.strategy.multi_worker import MultiWorkerMirrored
 from tfvolta.strategy.one_device import OneDevice
+from tfvolta.strategy.parameter_server import ParameterServer
 
 if TYPE_CHECKING:
     from tfvolta.config.schema import Config
@@ -73,23 +75,32 @@ def find(name: str, place: str = "strategy.kind") -> Kind:
     return _KINDS[name]
 
 
-def problems(config: Config, facts: Facts) -> list[Problem]:
-    """Everything that the strategy, communication and XLA sections cannot have together on a machine."""
+def problems(config: Config, facts: Facts, environ: Optional[Mapping[str, str]] = None) -> list[Problem]:
+    """Everything that the strategy, communication and XLA sections cannot have together on a machine.
+
+    Args:
+        environ: What the processes of a cluster are read from; this process's environment where None.
+    """
     from tfvolta.strategy.jit import jit_problem
 
     name = kind_name(config)
     unknown = unknown_kind(name, devices.where(config, "strategy.kind"))
     if unknown is not None:
         return [unknown, *communication.missing_keys(config, name)]
-    found = _KINDS[name].problems(config, facts)
+    found = _KINDS[name].problems(config, facts, environ)
     jit = jit_problem(config, facts)
     return found if jit is None else [*found, jit]
 
 
 def replicas(config: Config, facts: Facts) -> int:
-    """How many replicas a config makes on a machine; 1 where its kind is not registered."""
+    """How many replicas a config makes, on this machine and on all workers together where these are known.
+
+    1 where its kind is not registered.
+    """
     kind = _KINDS.get(kind_name(config))
-    return len(kind.replica_devices(config, devices.planned(config, facts))) if kind is not None else 1
+    if kind is None:
+        return 1
+    return kind.workers(config, facts) * len(kind.replica_devices(config, devices.planned(config, facts)))
 
 
 def forecast(config: Config, facts: Facts) -> Forecast:
@@ -105,7 +116,7 @@ def forecast_communication(config: Config, facts: Facts) -> Forecast:
     """What the communication section will do on a machine."""
     count = replicas(config, facts)
     asked = communication.asked(config)
-    if count == 1:
+    if count == 1 and kind_name(config) != MultiWorkerMirrored.name:
         if not asked:
             return Forecast(Status.NOT_APPLICABLE, "One replica: there is nothing to reduce.")
         names = ", ".join(f"communication.{key}" for key in asked)
@@ -115,17 +126,29 @@ def forecast_communication(config: Config, facts: Facts) -> Forecast:
     if not asked:
         how = "NCCL" if devices.planned(config, facts).gpus else "a ring over the CPU devices"
         return Forecast(
-            Status.APPLIED, f"TensorFlow's default over {count} replicas: collectives with {how}, in one pack."
+            Status.APPLIED,
+            f"TensorFlow's default over {count} replicas: collectives with {how}, in one pack{_limit(config)}.",
         )
     return _asked(config, facts, count)
 
 
+def _limit(config: Config) -> str:
+    """The limit of a collective between workers, for a sentence."""
+    if kind_name(config) != MultiWorkerMirrored.name:
+        return ""
+    return f", each with a limit of {communication.timeout_seconds(config):g} s"
+
+
 def _asked(config: Config, facts: Facts, count: int) -> Forecast:
-    packs = config.get("communication.num_packs")
+    packs, size = config.get("communication.num_packs"), config.get("communication.pack_mb")
     packing = {None: "one pack", 0: "one tensor at a time", 1: "one pack"}.get(packs, f"{packs} packs")
+    packing = packing if size is None else f"packs of {size} MiB or more"
     message = (
-        f"{communication.implementation(config)} over {count} replicas, {packing}; verified in the traced train step."
+        f"{communication.implementation(config)} over {count} replicas, {packing}{_limit(config)}; "
+        "verified in the traced train step."
     )
+    if communication.implementation(config) == "auto" or kind_name(config) == MultiWorkerMirrored.name:
+        return Forecast(Status.APPLIED, message)  # by collectives, which a compiled step has too
     if not devices.planned(config, facts).gpus or config.get("xla.jit") in ("off", "clustering"):
         return Forecast(Status.APPLIED, message)
     if config.get("xla.jit") == "model":
@@ -138,5 +161,5 @@ def _asked(config: Config, facts: Facts, count: int) -> Forecast:
     return Forecast(Status.APPLIED, message, "XLA does not compile the train step")
 
 
-for _kind in (Default(), OneDevice(), Mirrored()):
+for _kind in (Default(), OneDevice(), Mirrored(), MultiWorkerMirrored(), ParameterServer()):
     register(_kind)
