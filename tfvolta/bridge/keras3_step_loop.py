@@ -24,7 +24,8 @@ from typing import Any, Callable
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
-from tfvolta.bridge import keras3_replica_step, running_fit, workers
+from tfvolta.bridge import all_reduce, keras3_replica_step, running_fit, workers
+from tfvolta.bridge.worker_service import serve_workers
 
 _NAME = "_make_function"
 _WAITS = "_tfvolta_waits_for_batches"
@@ -38,6 +39,9 @@ def mend(model: Any) -> bool:
     It sits on the instance and looks at the model each time a function is made, so that a later ``compile`` is served
     too. Keras's own loop stays wherever it runs rightly. A function that exists and does not is made anew.
     """
+    all_reduce.install(model.distribute_strategy)
+    if workers.spans_workers(model.distribute_strategy):
+        serve_workers("keras3")
     if type(model)._make_function is not TensorFlowTrainer._make_function:
         return False  # a loop of the user's own
     before = _NAME in model.__dict__ and _corrected(model)

@@ -42,6 +42,35 @@ def context_initialized() -> bool:
     return context is not None and bool(getattr(context, "_initialized", False))
 
 
+def before_start(action: Callable[[], None]) -> Callable[[], None]:
+    """Does something once, right before TensorFlow starts its devices, whoever makes it start.
+
+    Args:
+        action: Called without TensorFlow's devices; it may start them itself. What it raises reaches the caller.
+
+    Returns:
+        A function that takes the request back; after the start it does nothing.
+
+    Raises:
+        KeyError: TensorFlow is not imported yet.
+    """
+    context_class = sys.modules[_CONTEXT].Context
+    start = context_class.ensure_initialized
+
+    def take_back() -> None:
+        if context_class.ensure_initialized is start_after_action:
+            context_class.ensure_initialized = start
+
+    def start_after_action(context: Any) -> None:
+        take_back()
+        if not context._initialized:
+            action()
+        start(context)
+
+    context_class.ensure_initialized = start_after_action
+    return take_back
+
+
 def loaded_libraries() -> set[str]:
     """File names of the shared libraries that are mapped into this process; empty where /proc is absent."""
     try:

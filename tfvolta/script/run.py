@@ -11,6 +11,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from tfvolta.bridge import bridge_for, bridge_for_stack
 from tfvolta.bridge.base import Hooks
+from tfvolta.bridge.runtime import before_start, context_initialized
 from tfvolta.callbacks.build import session_callbacks
 from tfvolta.callbacks.progress import Progress
 from tfvolta.errors import TfvoltaError
@@ -18,6 +19,7 @@ from tfvolta.phase import Phase
 from tfvolta.script.arguments import compile_arguments, fit_arguments
 from tfvolta.script.import_hook import AfterImport
 from tfvolta.session import Session
+from tfvolta.strategy.registry import starts_tensorflow
 
 
 class ScriptRun:
@@ -71,6 +73,13 @@ class ScriptRun:
     def _tensorflow_imported(self, module: ModuleType) -> None:
         with self._noticing():
             self.session.enter(Phase.DEVICES)
+        if starts_tensorflow(self.session.config) and not context_initialized():
+            self._undo_intercepts.append(before_start(self._before_tensorflow_starts))
+
+    def _before_tensorflow_starts(self) -> None:
+        """Makes a strategy that has to come before everything else, when the script is about to start TensorFlow."""
+        with self._noticing():
+            self.session.enter(Phase.STRATEGY)
 
     def _keras_imported(self, module: ModuleType) -> None:
         version = getattr(module, "__version__", "3")
