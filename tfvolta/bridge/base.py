@@ -14,6 +14,7 @@ from tfvolta.bridge.records import (
     LossScaleState,
     RefusedLayer,
     Retrofit,
+    ServedPart,
     StepCounts,
     XlaFault,
     XlaTrial,
@@ -31,6 +32,7 @@ __all__ = [
     "LossScaleState",
     "RefusedLayer",
     "Retrofit",
+    "ServedPart",
     "StepCounts",
     "XlaFault",
     "XlaTrial",
@@ -164,6 +166,15 @@ class Bridge(Resuming, Protocol):
 
     def reduction_graphs(self, model: Any) -> Mapping[str, ReductionGraph]:
         """What is reduced in each traced train function, by ``accumulate`` and ``update``; empty before a trace."""
+
+    def coordinate_fit(self) -> bool:
+        """Makes ``fit``, ``evaluate`` and ``predict`` work under a parameter server strategy with what they are given.
+
+        Nothing changes for models of other strategies. False where it was done already.
+        """
+
+    def served_parts(self, model: Any) -> Mapping[str, list[ServedPart]]:
+        """Where each variable of a model and its optimiser lives, shard by shard, by name."""
 
     def mend(self, model: Any) -> bool:
         """Corrects what this Keras would do wrong in training the model, asked or not; False if there is nothing."""

@@ -30,19 +30,22 @@ class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore
         given_out: Steps that were given out so far.
     """
 
-    def __init__(self, strategy: Any, workers: int, explain: Explain) -> None:
-        """Connects to the workers of a strategy.
+    def __init__(self, strategy: Any, workers: int = 1, explain: Optional[Explain] = None) -> None:
+        """Connects to the workers of a strategy; whoever asks TensorFlow's class for a coordinator later gets this one.
 
         Args:
-            strategy: A ``tf.distribute.ParameterServerStrategy`` without a coordinator.
+            strategy: A ``tf.distribute.ParameterServerStrategy``.
             workers: Number of its workers.
-            explain: The error to raise instead of one of TensorFlow's; None leaves it.
+            explain: Gives the error to raise instead of one of TensorFlow's, or None to leave that.
         """
+        if "_explain" in self.__dict__:
+            return
         super().__init__(strategy)
         self.steps_ahead = STEPS_AHEAD * workers
         self.given_out = 0
         self._explain = explain
-        self._outstanding: collections.deque[Any] = collections.deque()
+        self._outstanding: collections.deque[tuple[Any, Any]] = collections.deque()
+        self._newest: dict[Any, Any] = {}
         self._failure: Optional[Exception] = None
 
     def __new__(cls, strategy: Any, *arguments: Any, **keywords: Any) -> Coordinator:
@@ -52,16 +55,27 @@ class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore
 
     def schedule(self, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
         """Gives a function to the next free worker; waits where too many are given out already."""
-        while len(self._outstanding) >= self.steps_ahead:
-            self.wait_for(self._outstanding.popleft())
+        return self.schedule_within(self.steps_ahead, fn, args, kwargs)
+
+    def schedule_within(self, ahead: int, fn: Any, args: Any = None, kwargs: Any = None) -> Any:
+        """``schedule`` with another number of functions that may be given out and not finished."""
+        while len(self._outstanding) >= ahead:
+            given, oldest = self._outstanding.popleft()
+            self._newest[given] = self.wait_for(oldest)
         self._raise_failure()
         try:
             remote = super().schedule(fn, args=args, kwargs=kwargs)
         except tf.errors.OpError as error:
             raise self._explained(error) from error
         self.given_out += 1
-        self._outstanding.append(remote)
+        self._outstanding.append((fn, remote))
         return remote
+
+    def newest(self, fn: Any) -> Any:
+        """The result of the newest finished call of a function; the first call since a join is waited for."""
+        if fn not in self._newest:
+            self._newest[fn] = self.wait_for(next(remote for given, remote in self._outstanding if given is fn))
+        return self._newest[fn]
 
     def wait_for(self, remote: Any) -> Any:
         """The result of a scheduled function, as tensors on this machine.
@@ -78,6 +92,7 @@ class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore
     def join(self) -> None:
         """Waits until all that was given out is finished."""
         self._outstanding.clear()
+        self._newest.clear()
         try:
             super().join()
         except tf.errors.OpError as error:
@@ -101,4 +116,5 @@ class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore
             raise self._failure
 
     def _explained(self, error: Exception) -> Exception:
-        return self._failure or self._explain(error) or error
+        explained = self._explain(error) if self._explain is not None else None
+        return self._failure or explained or error

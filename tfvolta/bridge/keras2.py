@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfvolta.bridge.keras2_callbacks import CallbackPart
+from tfvolta.bridge.keras2_coordination import CoordinationPart
 from tfvolta.bridge.keras2_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras2_functions import FunctionPart
 from tfvolta.bridge.keras2_half_outputs import HalfOutputPart
@@ -24,6 +25,7 @@ class Keras2Bridge(
     LossScalePart,
     FunctionPart,
     CallbackPart,
+    CoordinationPart,
     InterceptionPart,
     CustomLoopPart,
     HalfOutputPart,

@@ -19,6 +19,7 @@ from tfvolta.bridge import (
     keras3_step_loop,
 )
 from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
+from tfvolta.bridge.keras3_coordination import CoordinationPart
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras3_optimizers import OptimizerPart
 from tfvolta.bridge.keras3_reduction import ReductionPart
@@ -118,7 +119,15 @@ class _TrainFunction:
 
 
 class Keras3Bridge(
-    _Layers, _LossScale, _TrainFunction, CustomLoopPart, OptimizerPart, ReductionPart, ResumingPart, XlaPart
+    _Layers,
+    _LossScale,
+    _TrainFunction,
+    CoordinationPart,
+    CustomLoopPart,
+    OptimizerPart,
+    ReductionPart,
+    ResumingPart,
+    XlaPart,
 ):
     """``tfvolta.bridge.base.Bridge`` for Keras 3."""
 

@@ -172,6 +172,21 @@ class StepCounts:
 
 
 @dataclasses.dataclass(frozen=True)
+class ServedPart:
+    """A variable, or one shard of one, of a model that trains with parameter servers.
+
+    Attributes:
+        device: TensorFlow's full name of its device.
+        rows: Length of its first axis; 0 for a scalar.
+        size_bytes: Its size; texts count as nothing.
+    """
+
+    device: str
+    rows: int
+    size_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Hooks:
     """What ``intercept`` calls inside an unmodified script.
 

@@ -34,7 +34,7 @@ class SizePartitioner:
     """``variable_partitioner`` of ``tf.distribute.ParameterServerStrategy``: whole up to a limit, split above it.
 
     TensorFlow's ``MinSizePartitioner`` takes the size below which no *shard* falls, so a variable between once and
-    twice that size stays whole; ``MaxSizePartitioner`` knows no number of servers. Here the limit is that of a variable.
+    twice that size stays whole; ``MaxSizePartitioner`` knows no number of servers. Here it is the variable's limit.
     """
 
     def __init__(self, limit_bytes: int, servers: int) -> None:
