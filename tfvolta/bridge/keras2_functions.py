@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge import graphs, running_fit
+from tfvolta.bridge import all_reduce, graphs, running_fit
 from tfvolta.bridge.base import GraphSummary, JitState
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_refusals import xla_obstacles
@@ -126,6 +126,7 @@ class FunctionPart:
 
         The optimiser's count needs nothing of the batch, so it goes on by one where the data run out.
         """
+        all_reduce.install(model.distribute_strategy)
         if _MENDED in model.__dict__ or not running_fit.runs_out(model):
             return False
         model.__dict__[_MENDED] = True
