@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
-from typing import Any, Optional
+from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 from tfvolta.knobs.base import Context, Forecast, Knob
-from tfvolta.knobs.cluster import ALONE, forecast_cluster, request_of
+from tfvolta.knobs.cluster import forecast_cluster, request_of
 from tfvolta.knobs.preflight import default_timeout
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 
-KINDS = ("multi_worker_mirrored",)
+KINDS = ("multi_worker_mirrored", "horovod")
 _KIBIBYTES, _REPEATS, _WARM_UP = 1024, 7, 2
+_FLOATS = 256  # in a KiB
 _NOTHING = "Parameter servers and single processes reduce nothing between workers."
+_NOBODY = "There was no other worker to reduce with when the build phase was entered."
 
 
 class FirstAllReduce(Knob):
@@ -51,59 +54,104 @@ class FirstAllReduce(Knob):
         )
 
     def apply(self, value: Any, context: Context) -> None:
-        strategy = context.strategy
-        if strategy is None or getattr(strategy, "cluster_resolver", None) is None:
-            return
-        if int(strategy.num_replicas_in_sync) < 2:
-            return
-        context.saved[self.name] = time_all_reduce(context.tensorflow, strategy, value)
+        step = _horovod_step(value) if value["kind"] == "horovod" else _strategy_step(value, context)
+        if step is not None:
+            context.saved[self.name] = time_all_reduce(step, value)
 
     def verify(self, value: Any, context: Context) -> Outcome:
         outcome = context.saved.get(self.name)
-        return outcome if isinstance(outcome, Outcome) else Outcome(Status.NOT_APPLICABLE, ALONE)
+        return outcome if isinstance(outcome, Outcome) else Outcome(Status.NOT_APPLICABLE, _NOBODY)
 
 
-def time_all_reduce(tensorflow: Any, strategy: Any, value: Any) -> Outcome:
+class Step(NamedTuple):
+    """One all-reduce of ones.
+
+    Attributes:
+        run: Does it, and returns how many took part.
+        replicas: How many there are.
+    """
+
+    run: Callable[[], float]
+    replicas: int
+
+
+def time_all_reduce(step: Step, value: Mapping[str, Any]) -> Outcome:
     """Reduces ones over all replicas, several times; to be called by all workers at once.
 
     Args:
-        tensorflow: The tensorflow module.
-        strategy: A strategy with workers.
-        value: ``kibibytes``, ``repeats`` and ``timeout_seconds``.
+        step: What to time.
+        value: ``kibibytes`` and ``repeats``.
     """
-    elements = value["kibibytes"] * 256
-    options = tensorflow.distribute.experimental.CommunicationOptions(timeout_seconds=value["timeout_seconds"])
-
-    def replica() -> Any:
-        ones = tensorflow.ones([elements], tensorflow.float32)
-        context = tensorflow.distribute.get_replica_context()
-        return tensorflow.reduce_max(context.all_reduce("sum", ones, options=options))
-
-    step = tensorflow.function(lambda: strategy.run(replica), jit_compile=False)
-    milliseconds, total = [], 0.0
+    milliseconds, took_part = [], 0
     for _ in range(_WARM_UP + value["repeats"]):
         started = time.perf_counter()
-        total = float(strategy.experimental_local_results(step())[0].numpy())
+        took_part = round(step.run())
         milliseconds.append(1000 * (time.perf_counter() - started))
     timed = milliseconds[_WARM_UP:]
-    replicas = int(strategy.num_replicas_in_sync)
     observed = {
-        "bytes": 4 * elements,
-        "replicas": replicas,
-        "took_part": int(total),
+        "bytes": 1024 * value["kibibytes"],
+        "replicas": step.replicas,
+        "took_part": took_part,
         "median_ms": round(statistics.median(timed), 3),
         "fastest_ms": round(min(timed), 3),
         "slowest_ms": round(max(timed), 3),
         "times": len(timed),
         "first_ms": round(milliseconds[0], 3),
     }
-    if int(total) != replicas:
-        message = f"{total:g} replicas took part in an all-reduce, and the strategy has {replicas}."
+    if took_part != step.replicas:
+        message = f"{took_part} replicas took part in an all-reduce, and there are {step.replicas}."
         return Outcome(Status.NO_EFFECT, message, observed, fix="start as many workers as the cluster names")
     return Outcome(
         Status.APPLIED,
-        f"All {replicas} replicas took part; an all-reduce of {value['kibibytes']} KiB took"
+        f"All {took_part} replicas took part; an all-reduce of {value['kibibytes']} KiB took"
         f" {observed['median_ms']:.1f} ms (median of {len(timed)}, from {observed['fastest_ms']:.1f} to"
         f" {observed['slowest_ms']:.1f}).",
         observed,
     )
+
+
+def _strategy_step(value: Mapping[str, Any], context: Context) -> Optional[Step]:
+    """An all-reduce through the plan's strategy; None where it has no other workers."""
+    strategy = context.strategy
+    if strategy is None or getattr(strategy, "cluster_resolver", None) is None:
+        return None
+    replicas = int(strategy.num_replicas_in_sync)
+    return strategy_step(context.tensorflow, strategy, value) if replicas > 1 else None
+
+
+def strategy_step(tensorflow: Any, strategy: Any, value: Mapping[str, Any]) -> Step:
+    """An all-reduce of ones through a strategy, with its own communication options and a time limit.
+
+    Args:
+        tensorflow: The tensorflow module.
+        strategy: A synchronous strategy.
+        value: ``kibibytes`` and ``timeout_seconds``.
+    """
+    options = tensorflow.distribute.experimental.CommunicationOptions(timeout_seconds=value["timeout_seconds"])
+
+    def replica() -> Any:
+        ones = tensorflow.ones([value["kibibytes"] * _FLOATS], tensorflow.float32)
+        total = tensorflow.distribute.get_replica_context().all_reduce("sum", ones, options=options)
+        return tensorflow.reduce_max(total)
+
+    step = tensorflow.function(lambda: strategy.run(replica), jit_compile=False)
+    return Step(
+        run=lambda: float(strategy.experimental_local_results(step())[0].numpy()),
+        replicas=int(strategy.num_replicas_in_sync),
+    )
+
+
+def _horovod_step(value: Mapping[str, Any]) -> Optional[Step]:
+    """An all-reduce through Horovod; None where it has not started, or there is one rank."""
+    hvd = sys.modules.get("horovod.tensorflow")
+    if hvd is None or not hvd.is_initialized() or hvd.size() < 2:
+        return None
+    import tensorflow as tf
+
+    ones = tf.ones([value["kibibytes"] * _FLOATS], tf.float32)
+
+    def run() -> float:
+        total = hvd.allreduce(ones, op=hvd.Sum, name="tfvolta_first_all_reduce")
+        return float(tf.reduce_max(total).numpy())
+
+    return Step(run, int(hvd.size()))
