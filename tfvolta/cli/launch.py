@@ -173,14 +173,16 @@ def _check_plan(config: Any, request: Any, facts: Any) -> None:
         PlanError: The plan of the first worker has conflicts.
     """
     from tfvolta.launch.environment import Start, worker_environment
+    from tfvolta.launch.ports import Ports
     from tfvolta.plan import make_plan
     from tfvolta.script.source import layers_named_in
 
-    port = 1 if request.kind == "horovod" else None
-    addresses = tuple(f"127.0.0.1:{10240 + task.rank}" for task in request.tasks)
-    start = Start("plan", "", addresses=addresses, rendezvous_port=port)
-    environ = worker_environment(os.environ, request.tasks[0], request.tasks, start)
-    make_plan(config, facts, environ, layers_named_in(request.script)).check()
+    tasks = request.tasks
+    with Ports(len(tasks)) as ports:
+        port = ports.numbers[0] if request.kind == "horovod" else None
+        start = Start("plan", "", addresses=ports.addresses, rendezvous_port=port)
+        environ = worker_environment(os.environ, tasks[0], tasks, start)
+        make_plan(config, facts, environ, layers_named_in(request.script)).check()
 
 
 def _printed(arguments: argparse.Namespace, request: Any, facts: Any) -> str:

@@ -18,12 +18,14 @@ class Ended:
         returncode: Exit code, or minus the number of the signal that ended it.
         step: The step that it was last seen in; None where it gave no sign of life.
         lines: The last lines of its standard error.
+        standstill: Who waits for it, where the run stood still because of it.
     """
 
     name: str
     returncode: int
     step: Optional[int] = None
     lines: tuple[str, ...] = ()
+    standstill: str = ""
 
     @property
     def code(self) -> int:
@@ -32,13 +34,16 @@ class Ended:
 
     def __str__(self) -> str:
         """Such as ``worker 1 exited with code 9 (at step 6)``."""
-        if self.returncode >= 0:
+        if self.standstill:
+            how = "stands still"
+        elif self.returncode >= 0:
             how = f"exited with code {self.returncode}"
         else:
             how = f"was ended by {signal_name(-self.returncode)}"
         place = f" (at step {self.step})" if self.step else ""
-        stalled = ": its watchdog saw no progress" if self.returncode == StallError.exit_code else ""
-        return f"{self.name} {how}{place}{stalled}"
+        why = "its watchdog saw no progress" if self.returncode == StallError.exit_code else ""
+        why = self.standstill or why
+        return f"{self.name} {how}{place}{f': {why}' if why else ''}"
 
 
 def signal_name(number: int) -> str:

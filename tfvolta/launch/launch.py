@@ -160,9 +160,8 @@ class Launcher:
         """What went wrong, at the end, where it is seen."""
         say = self._outlets[1].say
         if result.failed is not None:
-            lines = result.failed.lines or next(
-                (each.lines for each in result.ended if each.name == result.failed.name), ()
-            )
+            lines = next((each.lines for each in result.ended if each.name == result.failed.name), ())
+            lines = () if result.failed.standstill else lines  # stacks, which were written to files too
             say(f"{result.failed}{'; its last lines of error:' if lines else ''}")
             self._outlets[1].put([f"    {line}".encode() for line in lines])
             others = [str(each) for each in result.ended if each.returncode and each.name != result.failed.name]

@@ -61,6 +61,7 @@ class Worker:
     Attributes:
         task: What it is in the run.
         returncode: As ``subprocess`` gives it; None while it runs.
+        is_gone: Whether it has ended, and nothing of its group is left.
         step: The step in which it was last seen when it ended.
     """
 
@@ -77,9 +78,10 @@ class Worker:
         self.task = task
         self.group = popen.pid
         self.returncode: Optional[int] = None
+        self.is_gone = False
         self.step: Optional[int] = None
         self._popen = popen
-        self._ended_at: Optional[float] = None
+        self._ended_at = 0.0
         self._log: Optional[BinaryIO] = log.open("ab") if log is not None else None
         self._streams = []
         for pipe, outlet in zip((popen.stdout, popen.stderr), outlets):
@@ -92,11 +94,6 @@ class Worker:
     def handles(self) -> list[int]:
         """Pipes from which more may come, and whose reader has room."""
         return [lines.handle for lines, outlet, _ in self._streams if lines.is_open and not outlet.is_full]
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the process has ended and nothing of its group is left."""
-        return self.returncode is not None
 
     @property
     def last_lines(self) -> tuple[str, ...]:
@@ -124,43 +121,58 @@ class Worker:
             pass
 
     def look(self) -> bool:
-        """Whether it has just ended: its process is reaped when nothing else of its group is left, or after a while.
+        """Whether it has ended since the last call.
 
-        Until then its number cannot be given to another process, so that signals reach nobody else.
+        Its process is reaped when nothing else of its group is left, or after a while: until then its number cannot be
+        given to another process, so that signals reach nobody else.
         """
         if self.is_gone:
             return False
-        if self._ended_at is None:
-            if os.waitid(os.P_PID, self.group, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                return False
+        before = self.returncode
+        if before is None:
+            self.returncode = _ended(self.group)
             self._ended_at = time.monotonic()
+        if self.returncode is not None:
+            self._reap()
+        return before is None and self.returncode is not None
+
+    def _reap(self) -> None:
         if _members(self.group):
             if time.monotonic() - self._ended_at < _LEFTOVER_SECONDS:
-                return False
+                return
             self.signal(signal.SIGKILL)
-        self.returncode = self._popen.wait()
+        self._popen.wait()
+        self.is_gone = True
         for lines, outlet, before in self._streams:
             self._pass_on(lines.finish(), outlet, before)
         if self._log is not None:
             self._log.close()
-        return True
 
     def end_now(self) -> None:
         """Kills what is left, for a launcher that cannot go on."""
         if not self.is_gone:
             self.signal(signal.SIGKILL)
-            self.returncode = self._popen.wait()
+            self._popen.wait()
+            self.is_gone = True
 
     @property
     def has_leftovers(self) -> bool:
         """Whether the worker itself has ended and something that it started has not."""
-        return self._ended_at is not None and not self.is_gone
+        return self.returncode is not None and not self.is_gone
 
     def _pass_on(self, lines: list[bytes], outlet: Outlet, before: bytes) -> None:
         outlet.put(lines, before)
         if self._log is not None and lines:
             self._log.write(b"".join(line + b"\n" for line in lines))
             self._log.flush()
+
+
+def _ended(pid: int) -> Optional[int]:
+    """How a child ended, as ``subprocess`` gives it, without reaping it; None while it runs."""
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
 def _members(group: int) -> list[int]:

@@ -142,33 +142,35 @@ class Supervisor:
 
     def _see_ends(self) -> None:
         for worker in self._workers:
-            if not worker.look():
+            was_gone, has_ended = worker.is_gone, worker.look()
+            if worker.is_gone and not was_gone:
+                self._guardian.remove(worker.group)
+            if not has_ended:
                 continue
-            self._guardian.remove(worker.group)
             worker.step = self._standing.step(worker.task.name)
             # Servers are told to end when the chief has ended; how they do is no failure then.
             served = self._escalation.is_on and not worker.task.trains
             if worker.returncode and self._failed is None and self._interrupted is None and not served:
                 self._fail(worker)
-        if all(worker.is_gone for worker in self._workers if worker.task.trains):
+        if all(worker.returncode is not None for worker in self._workers if worker.task.trains):
             seconds = min(_SERVERS_SECONDS, self._grace_seconds)
             if not self._escalation.is_on:
                 self._escalation.begin(seconds)
             self._escalation.sooner(seconds)
 
     def _fail(self, worker: Worker) -> None:
-        self._failed = ended_of(worker)
+        stalled = worker.returncode == StallError.exit_code
+        self._failed = self._stuck(worker.task.name) if stalled else ended_of(worker)
         text = str(self._failed)
-        if worker.returncode == StallError.exit_code:
-            text += f"; {self._standing.who_is_missing(self._names(living=False)).sentence}"
-        if not self._escalation.is_on and any(not other.is_gone for other in self._workers):
+        if not self._escalation.is_on and any(other.returncode is None for other in self._workers):
             text += f"; the others get {self._grace_seconds:g} s to end"
             self._escalation.begin(self._grace_seconds)
         self._error.say(text)
 
     def _names(self, living: bool) -> list[str]:
         """Names of the workers that train, or of those of them that have not ended."""
-        return [worker.task.name for worker in self._workers if worker.task.trains and not (living and worker.is_gone)]
+        training = [worker for worker in self._workers if worker.task.trains]
+        return [worker.task.name for worker in training if not living or worker.returncode is None]
 
     def _escalate(self) -> None:
         number = self._escalation.due()
@@ -197,9 +199,14 @@ class Supervisor:
             self._error.say(f"no worker makes progress: {found.sentence}")
             self._ask_for_stacks()
             if all(beat.ends for beat in beats):
-                first = (found.missing or tuple(names))[0]
-                self._failed = Ended(first, StallError.exit_code, self._standing.step(first))
+                self._failed = self._stuck(names[0])
                 self._escalation.begin(_STACKS_SECONDS)
+
+    def _stuck(self, otherwise: str) -> Ended:
+        """The worker for which the others wait; another one where that cannot be told."""
+        found = self._standing.who_is_missing(self._names(living=False))
+        name = (*found.missing, otherwise)[0]
+        return Ended(name, StallError.exit_code, self._standing.step(name), standstill=found.sentence)
 
     def _ask_for_stacks(self) -> None:
         """Only workers that have said so answer; the signal would end the others."""
