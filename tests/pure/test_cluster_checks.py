@@ -133,6 +133,7 @@ def test_gpus_of_different_models_and_shared_ones_are_warned_of() -> None:
     warnings = gpu_warnings(cluster_at("a:1", "a:2"), machine(V100, 2, host="node7"), {})
     assert len(warnings) == 1 and "CUDA_VISIBLE_DEVICES=<local rank>" in warnings[0]
     assert gpu_warnings(cluster_at("a:1", "a:2"), machine(V100, 2), {"CUDA_VISIBLE_DEVICES": "0"}) == []
+    assert gpu_warnings(cluster_at("a:1", "a:2"), machine(V100, 2), {}, "horovod") == []
 
 
 def test_forecasts_of_a_live_machine_say_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:

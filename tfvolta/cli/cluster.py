@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems, warnings = [], []
     if cluster is not None:
         visible = config.get("devices.visible")
-        warnings = gpu_warnings(cluster, facts, os.environ)
+        warnings = gpu_warnings(cluster, facts, os.environ, str(config.get("strategy.kind") or ""))
         problems = gpu_problems(cluster, facts, os.environ, visible if isinstance(visible, list) else None)
         problems += network_problems(cluster, os.environ)
     if problems and not arguments.json:

@@ -57,8 +57,15 @@ def gpu_problems(
     ]
 
 
-def gpu_warnings(cluster: Cluster, facts: Any, environ: Mapping[str, str]) -> list[str]:
-    """What is unwise about the GPUs of this machine, in sentences."""
+def gpu_warnings(cluster: Cluster, facts: Any, environ: Mapping[str, str], kind: str = "") -> list[str]:
+    """What is unwise about the GPUs of this machine, in sentences.
+
+    Args:
+        cluster: Who trains together.
+        facts: The machine.
+        environ: The process environment.
+        kind: The strategy kind; under horovod each rank takes the GPU of its local rank by itself.
+    """
     warnings = []
     names = sorted({gpu.name for gpu in facts.gpus})
     if len(names) > 1:
@@ -67,7 +74,7 @@ def gpu_warnings(cluster: Cluster, facts: Any, environ: Mapping[str, str]) -> li
             f" the slowest; choose equal ones with devices.visible or {VISIBLE}."
         )
     shared = (cluster.local_size or 1) > 1 and cluster.task_type in ("chief", "worker")
-    if shared and len(facts.gpus) > 1 and environ.get(VISIBLE) is None:
+    if shared and kind != "horovod" and len(facts.gpus) > 1 and environ.get(VISIBLE) is None:
         warnings.append(
             f"Each of {cluster.local_size} workers on {facts.host or 'this machine'} sees all its GPUs and would take"
             f" them all; give each its own: {VISIBLE}=<local rank>, srun --gpus-per-task=1, or tfvolta launch."

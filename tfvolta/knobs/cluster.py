@@ -91,7 +91,7 @@ class ClusterResolution(Knob):
         if isinstance(cluster, Forecast):
             return cluster
         written = [f"Writes {VARIABLE}."] if _writes(value, cluster) else []
-        sentences = [*cluster.explain(), *written, *gpu_warnings(cluster, facts, os.environ)]
+        sentences = [*cluster.explain(), *written, *gpu_warnings(cluster, facts, os.environ, value["kind"])]
         return Forecast(Status.APPLIED, " ".join(sentences))
 
     def apply(self, value: Any, context: Context) -> None:
