@@ -1,0 +1,83 @@
+"""Training by two workers under the launcher, on the stack of this process: one dies and all resume; one hangs."""
+
+from __future__ import annotations
+
+import json
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes.launched import LIMIT_SECONDS, Launched, elapsed, launch, summary
+
+# MultiWorkerMirroredStrategy divides the 32 examples: 4 steps an epoch.
+TRAIN = """
+import numpy as np
+import tensorflow as tf
+keras = tf.keras
+x = np.random.RandomState(0).randn(32, 8).astype("float32")
+y = (x.sum(axis=1) > 0).astype("float32")
+class Faulty(keras.callbacks.Callback):
+    steps = 0
+    def on_train_batch_end(self, batch, logs=None):
+        Faulty.steps += 1
+        if index == 1 and Faulty.steps == 6 and os.environ["TFVOLTA_RESTART"] == "0":
+            if sys.argv[1] == "hang":
+                block()
+            os._exit(9)
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(0.01), "mse")
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+callbacks = [keras.callbacks.BackupAndRestore("backup")] if sys.argv[1] == "die" else []
+model.fit(data, epochs=4, verbose=0, callbacks=[*callbacks, Faulty()])
+print("ITERATIONS", int(model.optimizer.iterations.numpy()))
+"""
+OPTIONS = ("--workers", "2", "--set", "strategy.kind=multi_worker_mirrored", "--set", "mixed_precision=null", "--json")
+
+
+def evidences(folder: Path, launched: Launched, start: int = -1) -> dict[str, dict[str, Any]]:
+    """Evidence of each worker of one start, by its name."""
+    run = folder / "runs" / summary(launched)["runs"][start]
+    found = [json.loads(path.read_text()) for path in run.rglob("evidence.json")]
+    return {evidence["worker"]["name"]: evidence for evidence in found}
+
+
+def test_a_worker_dies_and_training_goes_on_from_the_backup(tmp_path: Path) -> None:
+    done = launch(tmp_path, TRAIN, *OPTIONS, "--max-restarts", "1", "--grace-seconds", "1", arguments=("die",))
+    assert done.code == 0, done.err[-60:]
+    assert any(line.startswith("tfvolta: worker 1 exited with code 9 (at step 6)") for line in done.said)
+    # 4 epochs of 4 steps, as without a failure.
+    assert sorted(line for line in done.out if "ITERATIONS" in line) == [
+        "[worker 0] ITERATIONS 16",
+        "[worker 1] ITERATIONS 16",
+    ]
+    first, second = evidences(tmp_path, done, 0), evidences(tmp_path, done, 1)
+    assert set(first) == set(second) == {"worker 0", "worker 1"}
+    assert {evidence["status"] for evidence in second.values()} == {"completed"}
+    assert first["worker 1"]["status"] == "running" and second["worker 0"]["worker"]["restart"] == 1
+    assert second["worker 1"]["outcomes"]["watchdog"]["status"] == "APPLIED"
+    assert sum("evidence in" in line for line in done.err) == 2, "the chief of each start, and nobody else"
+
+
+def test_a_worker_that_hangs_ends_all_within_the_limit_and_is_named(tmp_path: Path) -> None:
+    options = (*OPTIONS, "--set", "watchdog={stall_seconds: 4}", "--grace-seconds", "4")
+    started = time.monotonic()
+    done = launch(tmp_path, TRAIN, *options, arguments=("hang",))
+    assert done.code == 75 and elapsed(started) < LIMIT_SECONDS
+    failed = summary(done)["failed"]
+    assert failed.startswith("worker 1 stands still (at step 6): worker 1 was last seen at step 6, "), failed
+    assert failed.endswith("worker 0 waits in step 7")
+    ended = evidences(tmp_path, done)
+    assert {evidence["error"]["type"] for evidence in ended.values()} == {"StallError"}
+    assert "worker 0 waits in step 7" in ended["worker 1"]["error"]["problems"][0]["why"]
+    stacks = [path.read_text() for path in (tmp_path / "runs").rglob("stacks.txt")]
+    assert len(stacks) == 2 and sum("in block" in text for text in stacks) == 1
+
+
+@pytest.mark.skipif(version("tensorflow").startswith("2.15"), reason="the same on each stack")
+def test_a_plan_that_is_refused_is_said_once_and_starts_nothing(tmp_path: Path) -> None:
+    done = launch(tmp_path, TRAIN, *OPTIONS, "--set", "communication.num_packs=2", "--max-restarts", "3")
+    assert done.code == 2 and not done.pids
+    assert "\n".join(done.err).count("communication.num_packs") >= 1 and not done.said[1:]
