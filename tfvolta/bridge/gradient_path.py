@@ -117,6 +117,22 @@ class GradientPath:
         )
         return outputs
 
+    def travel(self, arrival: Arrival, then: Callable[[list[Any]], Any]) -> Any:
+        """Sends gradients on their way and gives what comes out at its end to ``then``, where anything does.
+
+        What ``then`` does waits for the gradients: Keras's count of updates does not, and where the data run out in a
+        call it would go on by one.
+
+        Returns:
+            What ``then`` returns; None where it is not this batch's turn.
+        """
+        ready = self.arrive(arrival)
+        if ready is None:
+            return None
+        own = [values_of(gradient) for gradient in arrival.gradients if gradient is not None]
+        with self.mode(PASSED), tf.control_dependencies(own):
+            return then(ready)
+
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def arrive(self, arrival: Arrival) -> Optional[list[Any]]:
         """Takes gradients on their way to the optimiser.

@@ -118,9 +118,10 @@ def _hook(package: Package, optimizer: Any) -> Callable[..., Any]:
         scaled = isinstance(self, package.scaler)
         checked = scaled and isinstance(self._loss_scale, package.loss_scale._DynamicLossScaleState)
         scale = self.loss_scale if scaled and path.settings.compression else None
-        ready = path.arrive(Arrival(gradients, variables, scale, checked, reduced))
-        if ready is None:
-            return self.iterations
-        return type(self).apply_gradients(self, list(zip(ready, variables)), **named, **already)
+        arrival = Arrival(gradients, variables, scale, checked, reduced)
+        path.travel(
+            arrival, lambda ready: type(self).apply_gradients(self, list(zip(ready, variables)), **named, **already)
+        )
+        return self.iterations
 
     return apply_gradients

@@ -56,6 +56,8 @@ def set_taken_over(inner: Any, value: bool) -> None:
 
 def _update(self: Any, grads: Any, trainable_variables: Any) -> None:
     """Replaces ``_backend_apply_gradients``: one update with the average of a window."""
+    # As in Keras's last batch of a window: schedules of the learning rate look at the count of batches.
+    self._iterations.assign_add(self.gradient_accumulation_steps - 1)
     grads = keras3_replicas.reduced(self, list(grads))  # as they are, after a path
     with keras3_replicas.gradients_are_sums():
         grads = self._clip_gradients(grads)
@@ -69,4 +71,3 @@ def _update(self: Any, grads: Any, trainable_variables: Any) -> None:
                 lambda: self._overwrite_model_variables_with_average_value(self._trainable_variables),
                 lambda: None,
             )
-    self._iterations.assign_add(self.gradient_accumulation_steps - 1)  # Keras adds the last one

@@ -182,11 +182,21 @@ def take_path(optimizer: Any, arrival: Arrival, then: Callable[[list[Any]], None
     path = path_in_front_of(optimizer)
     if path is None:
         then(arrival.gradients)
-        return
-    ready = path.arrive(arrival)
-    if ready is not None:
-        with path.mode(PASSED):
-            then(ready)
+    else:
+        path.travel(arrival, lambda ready: then([_one_slice_a_row(gradient) for gradient in ready]))
+
+
+def _one_slice_a_row(gradient: Any) -> Any:
+    """A sparse gradient in which replicas and batches do not name a row twice.
+
+    Optimisers that square a gradient would square each of two slices instead of their sum; Keras 2 adds them up first,
+    Keras 3 does not.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
 def _reducer(path: GradientPath) -> Callable[[list[Any]], list[Any]]:

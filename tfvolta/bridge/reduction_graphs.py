@@ -71,7 +71,7 @@ def reduction_graph(function: Any, replicas: int) -> Optional[ReductionGraph]:
 def _nodes(nodes: Any, library: Any, scoped: bool) -> Iterator[tuple[Any, bool]]:
     """Every node that is run, with those of the functions that it calls, and whether it reduces gradients."""
     for node in nodes:
-        inside = scoped or SCOPE in node.name.split("/")
+        inside = scoped or any(part.startswith(SCOPE) for part in node.name.split("/"))
         yield node, inside
         for attribute in node.attr.values():
             called = [attribute.func.name, *(each.name for each in attribute.list.func)]
