@@ -80,7 +80,7 @@ class Jit(Knob):
                 planned,
                 replicas=replicas,
                 obstacles=tuple(context.bridge.xla_obstacles(context.model)) if planned.gpus else (),
-                replica_fault=replica_fault(replica_devices(context), replicas) or "",
+                replica_fault=planned.replica_fault or replica_fault(replica_devices(context), replicas) or "",
             ),
         )
 

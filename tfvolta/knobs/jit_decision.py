@@ -51,6 +51,12 @@ REPLICAS_FIX = (
 )
 
 
+HOROVOD_FAULT = (
+    "Horovod's all-reduce is no operation of XLA's: \"No registered 'HorovodAllreduce' OpKernel\" (builds for"
+    " TensorFlow up to 2.18 may have one for CUDA, HOROVOD_ENABLE_XLA_OPS, which nothing here has verified)"
+)
+
+
 def replica_fault(devices: Sequence[str], replicas: int) -> Optional[str]:
     """Why the step of several replicas cannot be compiled, or None where it can.
 
@@ -78,9 +84,8 @@ def decide_jit(asked: str, situation: JitSituation) -> JitDecision:
         situation: The machine, stack, strategy and model.
     """
     if asked == "model" and situation.replica_fault:
-        return JitDecision(
-            False, f"jit_compile=True with {situation.replicas} replicas: {situation.replica_fault}.", REPLICAS_FIX
-        )
+        several = f" with {situation.replicas} replicas" if situation.replicas > 1 else ""
+        return JitDecision(False, f"jit_compile=True{several}: {situation.replica_fault}.", REPLICAS_FIX)
     if asked != "auto":
         return JitDecision(asked == "model", f"xla.jit: {asked} asks for it.")
     if situation.gpus == 0:
@@ -88,7 +93,8 @@ def decide_jit(asked: str, situation: JitSituation) -> JitDecision:
             False, "No GPU is in use; compiling is chosen for GPUs only (xla.jit: model compiles on a CPU too)."
         )
     if situation.replica_fault:
-        return JitDecision(False, f"{situation.replicas} replicas: {situation.replica_fault}.")
+        several = f"{situation.replicas} replicas: " if situation.replicas > 1 else ""
+        return JitDecision(False, f"{several}{situation.replica_fault}.")
     if situation.obstacles:
         return JitDecision(False, f"XLA does not serve this model: {'; '.join(situation.obstacles)}.")
     if situation.keras == "keras3" and situation.deterministic:
@@ -111,4 +117,5 @@ def planned_situation(facts: Any, config: Any) -> JitSituation:
         gpus=gpus if facts.gpus else 0,
         replicas=replicas if kind in ("mirrored", "multi_worker_mirrored", "central_storage") else 1,
         deterministic=bool(config.get("debug.deterministic")),
+        replica_fault=HOROVOD_FAULT if kind == "horovod" else "",
     )

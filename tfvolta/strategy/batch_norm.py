@@ -32,6 +32,11 @@ def audit_batch_norm(model: Any, replicas: int) -> list[str]:
     ]
 
 
+def batch_norm_layers(model: Any) -> list[str]:
+    """Paths of the batch normalisation layers that compute statistics, synchronised or not."""
+    return [path for path, layer in _batch_norms(model) if layer.trainable]
+
+
 def why_batch_norm(model: Any, replicas: int, global_batch: Optional[int] = None) -> str:
     """What becomes of the statistics of layers that are not synchronised.
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tfvolta.config.schema import Config
 
 MIB = 1024 * 1024
-AMOUNTS = ("num_packs", "pack_mb", "timeout_seconds")
+AMOUNTS = ("num_packs", "pack_mb", "timeout_seconds", "hierarchical", "cycle_time_ms", "groups")
 KEYS: Mapping[str, tuple[str, ...]] = {
     "mirrored": ("num_packs", "pack_mb"),
     "multi_worker_mirrored": ("pack_mb", "timeout_seconds"),
-    "horovod": ("pack_mb",),
+    "horovod": ("pack_mb", "hierarchical", "cycle_time_ms", "groups"),
 }
 IMPLEMENTATIONS: Mapping[str, tuple[str, ...]] = {
     "mirrored": ("auto", "nccl", "hierarchical_copy", "reduction_to_one_device"),
@@ -50,8 +50,32 @@ _WHY: Mapping[tuple[str, str], tuple[str, str]] = {
         f"set {_ARITHMETIC}",
     ),
     ("horovod", "timeout_seconds"): (
-        "Horovod has no limit for one collective",
-        "remove timeout_seconds",
+        "Horovod has no limit for one collective; its stall check (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS) neither warned "
+        "nor ended anything in trials with one rank asleep",
+        "set watchdog.stall_seconds, which ends a rank that makes no progress, and remove timeout_seconds",
+    ),
+    ("mirrored", "hierarchical"): (
+        "MirroredStrategy reduces inside one process; what it has of a hierarchy is an implementation",
+        "set implementation: hierarchical_copy in place of hierarchical",
+    ),
+    ("multi_worker_mirrored", "hierarchical"): (
+        "NCCL finds the hierarchy of GPUs and machines by itself",
+        "remove hierarchical; nccl.algorithm: Tree insists on trees between machines",
+    ),
+    **{
+        (kind, "cycle_time_ms"): (
+            "TensorFlow's collectives start as soon as a pack is there; nothing looks for gradients in cycles",
+            "remove cycle_time_ms; pack_mb sizes the packs",
+        )
+        for kind in ("mirrored", "multi_worker_mirrored")
+    },
+    ("mirrored", "groups"): (
+        "MirroredStrategy has packs of gradients, a number of them or of a size, and no groups",
+        "set num_packs with implementation nccl or hierarchical_copy, or pack_mb with auto, in place of groups",
+    ),
+    ("multi_worker_mirrored", "groups"): (
+        "MultiWorkerMirroredStrategy has packs of a size and no groups",
+        "set pack_mb ~ bytes of all gradients / groups / 2**20 in place of groups",
     ),
 }
 

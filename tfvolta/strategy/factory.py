@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, MutableMapping, Optional, cast
 from tfvolta.errors import PlanError
 from tfvolta.knobs.base import Context
 from tfvolta.outcome import Outcome
-from tfvolta.strategy import communication, devices, registry
+from tfvolta.strategy import devices, registry
 from tfvolta.strategy.batch_norm import audit_batch_norm, note_batch_norm
-from tfvolta.strategy.packing import verify_packing
 
 if TYPE_CHECKING:
     from tfvolta.config.schema import Config
@@ -103,6 +102,5 @@ def verify_strategy(
             {**outcome.observed, "batch_norm_not_synchronized": unsynchronized},
         )
     outcomes = {"strategy": outcome}
-    if replicas > 1 or communication.asked(config):
-        outcomes["communication"] = verify_packing(model, config, model.distribute_strategy)
-    return outcomes
+    reduced = kind.verify_communication(config, model, model.distribute_strategy)
+    return outcomes if reduced is None else {**outcomes, "communication": reduced}

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def jit_problem(config: Config, facts: Facts) -> Optional[Problem]:
     """The problem with ``xla.jit: model`` under several replicas, or None where it works or is not asked for."""
     count = registry.replicas(config, facts)
-    if config.get("xla.jit") != "model" or count < 2:
-        return None
     kind = registry.find(registry.kind_name(config))
+    if config.get("xla.jit") != "model" or (count < 2 and not kind.jit_fault()):
+        return None
     names = kind.replica_devices(config, devices.planned(config, facts))
-    why = replica_fault(names, count)
+    why = kind.jit_fault() or replica_fault(names, count)
     if why is None:
         return None
     return Problem(

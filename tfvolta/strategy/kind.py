@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional
 from tfvolta.errors import Problem
 from tfvolta.knobs.base import Context, Forecast
 from tfvolta.outcome import Outcome, Status
-from tfvolta.strategy import devices
+from tfvolta.strategy import communication, devices
 from tfvolta.strategy.devices import Inventory
-from tfvolta.strategy.packing import devices_of
+from tfvolta.strategy.packing import devices_of, verify_packing
 
 if TYPE_CHECKING:
     from tfvolta.config.schema import Config
@@ -66,6 +66,24 @@ class Kind(abc.ABC):
     def workers(self, config: Config, facts: Facts) -> int:
         """Processes whose replicas train in step; 1 where there are no others, or where it is not known."""
         return 1
+
+    def jit_fault(self) -> str:
+        """Why XLA compiles no train step under this kind, whatever the devices; empty where nothing speaks against."""
+        return ""
+
+    def forecast_communication(self, config: Config, facts: Facts) -> Optional[Forecast]:
+        """What the communication section will do; None where it is as under any tf.distribute strategy."""
+        return None
+
+    def verify_communication(self, config: Config, model: Any, strategy: Any) -> Optional[Outcome]:
+        """How the communication section ended in a model with a traced train step; None where nothing is reduced.
+
+        Args:
+            strategy: That of the model.
+        """
+        if strategy.num_replicas_in_sync > 1 or communication.asked(config):
+            return verify_packing(model, config, strategy)
+        return None
 
     def verify(self, strategy: Any, config: Config, model: Any, global_batch: Optional[int] = None) -> Outcome:
         """Whether a model trains under the strategy, seen from where its variables live.

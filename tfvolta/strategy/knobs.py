@@ -10,6 +10,7 @@ from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 from tfvolta.strategy import registry
 from tfvolta.strategy.factory import build_strategy, verify_strategy
+from tfvolta.strategy.horovod_knobs import HOROVOD_KNOBS
 
 
 class StrategyKind(Knob):
@@ -96,4 +97,4 @@ def _nothing_to_reduce() -> Outcome:
     return Outcome(Status.NOT_APPLICABLE, "One replica: there is nothing to reduce.")
 
 
-STRATEGY_KNOBS: tuple[Knob, ...] = (StrategyKind(), Communication())
+STRATEGY_KNOBS: tuple[Knob, ...] = (StrategyKind(), Communication(), *HOROVOD_KNOBS)

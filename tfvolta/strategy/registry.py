@@ -10,6 +10,7 @@ from tfvolta.knobs.base import Forecast
 from tfvolta.outcome import Status
 from tfvolta.strategy import communication, devices
 from tfvolta.strategy.default import Default
+from tfvolta.strategy.horovod import Horovod, stray_section
 from tfvolta.strategy.kind import Kind
 from tfvolta.strategy.mirrored import Mirrored
 from tfvolta.strategy.multi_worker import MultiWorkerMirrored
@@ -88,8 +89,8 @@ def problems(config: Config, facts: Facts, environ: Optional[Mapping[str, str]] 
     if unknown is not None:
         return [unknown, *communication.missing_keys(config, name)]
     found = _KINDS[name].problems(config, facts, environ)
-    jit = jit_problem(config, facts)
-    return found if jit is None else [*found, jit]
+    more = (stray_section(config), jit_problem(config, facts))
+    return [*found, *(problem for problem in more if problem is not None)]
 
 
 def replicas(config: Config, facts: Facts) -> int:
@@ -103,6 +104,12 @@ def replicas(config: Config, facts: Facts) -> int:
     return kind.workers(config, facts) * len(kind.replica_devices(config, devices.planned(config, facts)))
 
 
+def starts_tensorflow(config: Config) -> bool:
+    """Whether the strategy of a config must be made before anything else starts TensorFlow's devices."""
+    kind = _KINDS.get(kind_name(config))
+    return kind is not None and kind.starts_tensorflow
+
+
 def forecast(config: Config, facts: Facts) -> Forecast:
     """What the strategy section will do on a machine.
 
@@ -114,6 +121,9 @@ def forecast(config: Config, facts: Facts) -> Forecast:
 
 def forecast_communication(config: Config, facts: Facts) -> Forecast:
     """What the communication section will do on a machine."""
+    own = find(kind_name(config)).forecast_communication(config, facts)
+    if own is not None:
+        return own
     count = replicas(config, facts)
     asked = communication.asked(config)
     if count == 1 and kind_name(config) != MultiWorkerMirrored.name:
@@ -161,5 +171,5 @@ def _asked(config: Config, facts: Facts, count: int) -> Forecast:
     return Forecast(Status.APPLIED, message, "XLA does not compile the train step")
 
 
-for _kind in (Default(), OneDevice(), Mirrored(), MultiWorkerMirrored(), ParameterServer()):
+for _kind in (Default(), OneDevice(), Mirrored(), MultiWorkerMirrored(), ParameterServer(), Horovod()):
     register(_kind)
