@@ -31,7 +31,9 @@ def add_parser(subparsers: Any) -> None:
         "--print", dest="engine", choices=("slurm", "horovodrun"), help="print what another engine needs"
     )
     parser.add_argument("--nodes", metavar="K", type=int, default=1, help="machines, for --print (default: 1)")
-    parser.add_argument("--sbatch", metavar="OPTION", action="append", default=[], help="a line for --print slurm")
+    parser.add_argument(
+        "--sbatch", metavar="OPTION", action="append", default=[], help="such as --sbatch=--time=1:00:00"
+    )
     parser.add_argument(
         "--facts", metavar="NAME|FILE", help="the machines for --print, such as dgx1, instead of this one"
     )
@@ -55,13 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     from tfvolta.launch.request import problems
     from tfvolta.script.source import check_script
 
-    uses_config = _uses_config(arguments)
-    if uses_config and arguments.kind != "auto":
-        arguments.set.append(f"strategy.kind={arguments.kind}")
-    config = load_from(arguments) if uses_config else None
+    config = loaded(arguments)
     check_script(arguments.script)
     facts = _facts(arguments)
-    request = _request(arguments, config, facts)
+    request = requested(arguments, config, facts)
     if arguments.engine is not None:
         print(_printed(arguments, request, facts))
         return 0
@@ -77,9 +76,17 @@ def run(arguments: argparse.Namespace) -> int:
     return outcome.code
 
 
-def _uses_config(arguments: argparse.Namespace) -> bool:
-    """Whether workers run under ``tfvolta run``; a script alone runs under plain Python."""
-    return bool(arguments.config or arguments.set or arguments.directory or arguments.no_strict)
+def loaded(arguments: argparse.Namespace) -> Any:
+    """The config under which workers run; None for a script alone, which runs under plain Python.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    if not (arguments.config or arguments.set or arguments.directory or arguments.no_strict):
+        return None
+    if arguments.kind != "auto":
+        arguments.set.append(f"strategy.kind={arguments.kind}")
+    return load_from(arguments)
 
 
 def _facts(arguments: argparse.Namespace) -> Any:
@@ -95,7 +102,12 @@ def _facts(arguments: argparse.Namespace) -> Any:
     return load(arguments.facts)
 
 
-def _request(arguments: argparse.Namespace, config: Any, facts: Any) -> Any:
+def requested(arguments: argparse.Namespace, config: Any, facts: Any) -> Any:
+    """What a command line asks for, as ``tfvolta.launch.request.Request``.
+
+    Raises:
+        LaunchError: The config trains in one process, or a folder cannot be made.
+    """
     from tfvolta.launch.gpus import chosen_gpus
     from tfvolta.launch.launch import log_folder
     from tfvolta.launch.request import GRACE_SECONDS, Request

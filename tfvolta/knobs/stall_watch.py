@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from types import FrameType
-from typing import Callable, Optional
+from types import CodeType, FrameType
+from typing import Callable, NamedTuple, Optional
 
 from tfvolta.evidence.heartbeat import BEGUN, ENDED, EPOCH, OTHER, HeartbeatFile
 from tfvolta.knobs.ticker import Ticker
@@ -55,7 +55,7 @@ class StallWatch:
         self._file: Optional[HeartbeatFile] = None
         period = _PERIOD_SECONDS if stall_seconds is None else min(_PERIOD_SECONDS, stall_seconds / 5)
         self._ticker = Ticker(THREAD_NAME, period, self.check)
-        self._fit: Optional[tuple[int, int]] = None
+        self._fit: Optional[_Fit] = None
         self._ended = self._others = 0
         self._seen: tuple[int, ...] = ()
         self._progressed = clock()
@@ -137,23 +137,31 @@ class StallWatch:
             self._file.write(self.state, moment, self.limit_seconds, answers=self.answers, ends=self.ends)
 
 
-def _fit_frame() -> Optional[tuple[int, int]]:
-    """Thread and frame of the ``fit`` that calls; None where none does, as in a training loop of one's own."""
+class _Fit(NamedTuple):
+    """A call of ``fit``, without holding on to its frame, which would keep the data and the model alive."""
+
+    thread: int
+    frame: int
+    code: CodeType
+
+
+def _fit_frame() -> Optional[_Fit]:
+    """The ``fit`` that calls; None where none does, as in a training loop of one's own."""
     frame: Optional[FrameType] = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == _CALLS_FIT:
-            return threading.get_ident(), id(frame)
+            return _Fit(threading.get_ident(), id(frame), frame.f_code)
         frame = frame.f_back
     return None
 
 
-def _is_there(fit: Optional[tuple[int, int]]) -> bool:
-    """Whether a ``fit`` has not returned yet. A frame keeps its identity while it runs."""
+def _is_there(fit: Optional[_Fit]) -> bool:
+    """Whether a ``fit`` has not returned yet. A frame keeps its identity while it runs; another may get it later."""
     if fit is None:
         return True
-    frame = sys._current_frames().get(fit[0])
+    frame = sys._current_frames().get(fit.thread)
     while frame is not None:
-        if id(frame) == fit[1]:
+        if id(frame) == fit.frame and frame.f_code is fit.code:
             return True
         frame = frame.f_back
     return False
