@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import types
 from typing import Any, Iterator
 
 import pytest
 
-from tests.pure.cluster_environments import config, tf_config
+from tests.pure.cluster_environments import config, open_mpi, tf_config
 from tests.pure.recorded_context import H200, V100, RecordedContext, machine
 from tfvolta.cluster import Cluster, resolve
 from tfvolta.cluster.checks import gpu_problems, gpu_warnings, network_problems
@@ -194,6 +195,52 @@ def test_the_strategy_has_the_workers_that_the_cluster_implies(
     assert outcome.status is status, outcome
     assert (outcome.observed["workers"], outcome.observed["replicas"]) == (sum(map(len, jobs.values())) or 1, replicas)
     assert bool(outcome.fix) == (status is Status.NO_EFFECT)
+
+
+@pytest.mark.parametrize(("connected", "status"), [(2, Status.APPLIED), (1, Status.NO_EFFECT)])
+def test_a_coordinator_is_connected_to_the_workers_that_the_cluster_implies(connected: int, status: Status) -> None:
+    jobs = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+    devices = ["/job:chief/replica:0/task:0/device:CPU:0", "/job:ps/replica:0/task:0/device:CPU:0"]
+    devices += [f"/job:worker/replica:0/task:{task}/device:CPU:{n}" for task in range(connected) for n in range(2)]
+    listed = [types.SimpleNamespace(name=name) for name in devices]
+    context = RecordedContext(config("parameter_server"), machine(), tf_config(jobs, {"type": "chief", "index": 0}))
+    context.tensorflow.config.list_logical_devices = lambda kind: listed
+    knob = ClusterResolution()
+    value = knob.value(context.config)
+    knob.apply(value, context)
+    context.strategy = types.SimpleNamespace(num_replicas_in_sync=1)
+    assert knob.verify(value, context).status is status
+
+
+@pytest.mark.parametrize("job", ["worker", "ps"])
+def test_processes_that_serve_leave_the_looking_to_the_chief(job: str) -> None:
+    jobs = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["d:1"]}
+    context = RecordedContext(config("parameter_server"), machine(), tf_config(jobs, {"type": job, "index": 0}))
+    knob = ClusterResolution()
+    value = knob.value(context.config)
+    knob.apply(value, context)
+    assert knob.verify(value, context).status is Status.UNVERIFIABLE
+
+
+def test_what_a_launcher_says_is_written_and_taken_back() -> None:
+    environ = {**open_mpi(1, 2, 1, 2), "TF_CONFIG": "of someone else"}
+    asked = config("multi_worker_mirrored", resolver="open_mpi")
+    context = RecordedContext(asked, machine(), environ)
+    knob = ClusterResolution()
+    value = knob.value(asked)
+    knob.apply(value, context)
+    written = json.loads(context.environ["TF_CONFIG"])
+    assert written["task"] == {"type": "worker", "index": 1} and len(written["cluster"]["worker"]) == 2
+    assert knob.verify(value, context).status is Status.PENDING
+    assert knob.undo(context) and context.environ == environ
+
+
+def test_horovod_needs_no_tf_config() -> None:
+    asked = config("horovod")
+    context = RecordedContext(asked, machine(), open_mpi(1, 2, 1, 2))
+    knob = ClusterResolution()
+    knob.apply(knob.value(asked), context)
+    assert "TF_CONFIG" not in context.environ
 
 
 # -- comparing reports

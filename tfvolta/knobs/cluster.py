@@ -16,6 +16,8 @@ from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 
+# Jobs that compute no gradients.
+SERVING = ("ps", "evaluator")
 ALONE = "Nothing in the environment says that several processes train together: this is a run of one process."
 ELSEWHERE = "Which processes train together is read from the launcher's environment when training starts."
 
@@ -111,10 +113,13 @@ class ClusterResolution(Knob):
             return Outcome(Status.NO_EFFECT, message, observed)
         if value["kind"] == "horovod":
             return _verify_horovod(cluster, observed)
+        if cluster.task_type in SERVING or (cluster.has_parameter_servers and cluster.task_type == "worker"):
+            message = f"{cluster.explain()[0]} It trains nothing by itself; the chief sees whether it is connected."
+            return Outcome(Status.UNVERIFIABLE, message, observed)
         strategy = getattr(context.model, "distribute_strategy", None) or context.strategy
         if strategy is None:
             return Outcome(Status.PENDING, f"{cluster.explain()[0]} The strategy will show whether it knows.", observed)
-        return _verify_strategy(cluster, strategy, observed)
+        return _verify_strategy(cluster, strategy, context, observed)
 
     def undo(self, context: Context) -> bool:
         saved = context.saved.pop(self.name, None) or {}
@@ -139,26 +144,33 @@ def _observed(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _verify_strategy(cluster: Cluster, strategy: Any, observed: dict[str, Any]) -> Outcome:
+def _verify_strategy(cluster: Cluster, strategy: Any, context: Context, observed: dict[str, Any]) -> Outcome:
     """Whether a live strategy has the workers that the cluster implies."""
-    resolver = getattr(strategy, "cluster_resolver", None)
-    jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
-    known = _workers_of({str(job): len(tasks) for job, tasks in jobs.items()})
+    if cluster.has_parameter_servers:
+        known, needed = _connected_workers(context.tensorflow), 1
+    else:
+        resolver = getattr(strategy, "cluster_resolver", None)
+        jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
+        known, needed = _workers_of({str(job): len(tasks) for job, tasks in jobs.items()}), cluster.num_workers
     replicas = int(strategy.num_replicas_in_sync)
     observed = {**observed, "strategy": type(strategy).__name__, "workers": known, "replicas": replicas}
-    needed = 1 if cluster.has_parameter_servers else cluster.num_workers
-    if cluster.task_type in ("evaluator", "ps"):
-        return Outcome(Status.APPLIED, f"This process is {cluster.name}, which trains nothing itself.", observed)
     if known == cluster.num_workers and replicas >= needed:
         count = f"{known} worker{'s' * (known > 1)}"
         return Outcome(Status.APPLIED, f"{type(strategy).__name__} has {count}, as the cluster says.", observed)
+    kind = "parameter_server" if cluster.has_parameter_servers else "multi_worker_mirrored"
     return Outcome(
         Status.NO_EFFECT,
         f"The cluster has {cluster.num_workers} workers ({cluster.resolver}), and {type(strategy).__name__} has {known}"
         f" with {replicas} replica{'s' * (replicas > 1)}: each process would train a model of its own.",
         observed,
-        fix="set strategy.kind: multi_worker_mirrored and make the model inside the scope of tfvolta.build_strategy",
+        fix=f"set strategy.kind: {kind} and make the model inside the scope of tfvolta.build_strategy",
     )
+
+
+def _connected_workers(tensorflow: Any) -> int:
+    """Workers to which a coordinator is connected, seen in the devices that it can place operations on."""
+    names = [device.name for device in tensorflow.config.list_logical_devices("CPU")]
+    return len({name.split("/task:")[1].split("/")[0] for name in names if name.startswith("/job:worker/")})
 
 
 def _workers_of(counts: Mapping[str, int]) -> int:
