@@ -2,8 +2,8 @@
 
 A message of S bytes over one link takes alpha + S / B. A ring sends 2 (n - 1) pieces of S / n one after another. A
 double binary tree sends each byte up one of two trees and down again, so that its latency grows with the logarithm of
-the machines; inside a machine NCCL's tree is a chain. A hierarchical all-reduce reduces and scatters inside each machine,
-reduces each part between machines, and gathers inside each machine.
+the machines; inside a machine NCCL's tree is a chain. A hierarchical all-reduce reduces and scatters inside each
+machine, reduces each part between machines, and gathers inside each machine.
 
 Sources: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH (2005); Patarasuk and
 Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations (2009); Sanders, Speck, Traeff, Two-Tree

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Mapping, Optional
 from tfvolta.errors import PlanError, Problem
 from tfvolta.knobs.base import Forecast
 from tfvolta.outcome import Status
-from tfvolta.strategy import communication, devices
+from tfvolta.strategy import communication, devices, topology
 from tfvolta.strategy.default import Default
 from tfvolta.strategy.horovod import Horovod, stray_section
 from tfvolta.strategy.kind import Kind
@@ -137,9 +137,21 @@ def forecast_communication(config: Config, facts: Facts) -> Forecast:
         how = "NCCL" if devices.planned(config, facts).gpus else "a ring over the CPU devices"
         return Forecast(
             Status.APPLIED,
-            f"TensorFlow's default over {count} replicas: collectives with {how}, in one pack{_limit(config)}.",
+            f"TensorFlow's default over {count} replicas: collectives with {how}, in one pack{_limit(config)}."
+            + _links(config, facts),
         )
     return _asked(config, facts, count)
+
+
+def _links(config: Config, facts: Facts) -> str:
+    """How NCCL will use the links of this machine, as a sentence with a blank before it; empty without NCCL."""
+    inventory = devices.planned(config, facts)
+    if not inventory.gpus or communication.implementation(config) not in ("auto", "nccl"):
+        return ""
+    kind = _KINDS[kind_name(config)]
+    used = [name for name in kind.replica_devices(config, inventory) if name.startswith("GPU")]
+    text = topology.sentence(config, facts, len(used), kind.workers(config, facts))
+    return f" {text}" if text else ""
 
 
 def _limit(config: Config) -> str:
@@ -155,7 +167,7 @@ def _asked(config: Config, facts: Facts, count: int) -> Forecast:
     packing = packing if size is None else f"packs of {size} MiB or more"
     message = (
         f"{communication.implementation(config)} over {count} replicas, {packing}{_limit(config)}; "
-        "verified in the traced train step."
+        f"verified in the traced train step.{_links(config, facts)}"
     )
     if communication.implementation(config) == "auto" or kind_name(config) == MultiWorkerMirrored.name:
         return Forecast(Status.APPLIED, message)  # by collectives, which a compiled step has too

@@ -1,0 +1,19 @@
+"""``tfvolta estimate``: what training will take, before it is tried. No TensorFlow needed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# One file each beside this one, tfvolta/cli/estimate_NAME.py, with add_parser(subparsers).
+SUBJECTS = ("scaling",)
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command and what it can estimate."""
+    parser = subparsers.add_parser("estimate", help="predict scaling before training", description=__doc__)
+    subjects = parser.add_subparsers(title="subjects", metavar="SUBJECT", required=True)
+    for name in SUBJECTS:
+        importlib.import_module(f"tfvolta.cli.estimate_{name}").add_parser(subjects)
+        subject = subjects.choices[name]
+        subject.description = (subject.description or "").replace("`", "")
