@@ -128,6 +128,19 @@ ROWS: dict[str, Row] = {
         {"target": 0.4, "scaling": "none", "warmup_epochs": 0.0},
     ),
     "steps_per_execution": Row({"fit": {"steps_per_execution": 4}}, 4),
+    "checkpoint": Row(
+        {"checkpoint": {"every_steps": 100}},
+        {
+            "directory": "checkpoints",
+            "every_steps": 100,
+            "every_epochs": None,
+            "keep": 3,
+            "resume": True,
+            "on_preemption": True,
+        },
+        ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
+        at_once=Status.PENDING,
+    ),
     "watchdog": Row(
         {"watchdog": {"stall_seconds": 60.0}},
         {"stall_seconds": 60.0, "end": True},

@@ -9,5 +9,4 @@ WAITING = (
     "communication.groups",
     "horovod.",
     "data.",
-    "checkpoint.",
 )

@@ -118,12 +118,12 @@ def _pass_epochs(epochs: Any, number: int) -> int:
             sequence.on_epoch_end()
             continue
         # Without steps_per_epoch an epoch makes an iterator at its start, and one more at an end that was foreseen.
-        iterators = 0 if epochs.steps_per_epoch else 1
+        if not epochs.steps_per_epoch:
+            data_order.pass_epoch(epochs._get_iterator(), original)
         taken += epochs.steps_per_epoch or length or 0
         if length and taken >= length:
-            taken, iterators = 0, iterators + 1
-        for _ in range(iterators):
-            data_order.pass_epoch(epochs._get_iterator(), original)
+            taken = 0
+            iter(epochs._get_iterator())
     return taken if epochs.steps_per_epoch else 0
 
 

@@ -1,4 +1,4 @@
-"""What every bridge does alike when a training goes on from a checkpoint: variables, traces, and the data's iterator."""
+"""What every bridge does alike when a training goes on from a checkpoint: variables, traces, the data's iterator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfvolta.bridge import graphs
 from tfvolta.bridge.resuming_records import Named
-
 
 
 def named(variables: Iterable[Any]) -> list[Named]:

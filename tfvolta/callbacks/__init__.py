@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.apply_plan import ApplyPlan
     from tfvolta.callbacks.base import Callback
     from tfvolta.callbacks.build import session_callbacks
+    from tfvolta.callbacks.checkpoint import Checkpoint
     from tfvolta.callbacks.cudnn_workspace import CudnnWorkspace
     from tfvolta.callbacks.device_memory import DeviceMemory
     from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "ApplyPlan": "apply_plan",
     "Callback": "base",
+    "Checkpoint": "checkpoint",
     "CudnnWorkspace": "cudnn_workspace",
     "DeviceMemory": "device_memory",
     "LossScaleMonitor": "loss_scale_monitor",
@@ -35,6 +37,7 @@ _MODULES = {
 __all__ = [
     "ApplyPlan",
     "Callback",
+    "Checkpoint",
     "CudnnWorkspace",
     "DeviceMemory",
     "LossScaleMonitor",

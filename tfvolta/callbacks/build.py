@@ -12,6 +12,7 @@ from tfvolta.callbacks.device_memory import DeviceMemory
 from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
 from tfvolta.callbacks.progress import Progress
+from tfvolta.callbacks.saver import Saver
 from tfvolta.callbacks.throughput import Throughput
 from tfvolta.knobs.addons import Addons
 from tfvolta.knobs.watchdog import Watchdog
@@ -34,6 +35,8 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     """
     monitor = session.config.monitor
     callbacks: list[Callback] = [ApplyPlan(session)]
+    if session.config.checkpoint is not None:
+        callbacks.append(Saver(session))  # restores before the others look
     if session.config.get("learning_rate.warmup_epochs"):
         callbacks.append(LearningRateWarmup(session))
     callbacks += _average_and_addons(session)

@@ -116,7 +116,7 @@ class Checkpoint(Section):
     """Saving the state of training, and going on from it."""
 
     directory: str = Field("checkpoints", min_length=1, description="Folder, the same for all workers.")
-    every_steps: Optional[int] = Field(None, gt=0, description="Save after so many optimiser steps.")
+    every_steps: Optional[int] = Field(None, gt=0, description="Save after so many batches.")
     every_epochs: Optional[int] = Field(None, gt=0, description="Save after so many epochs; 1 where nothing is given.")
     keep: int = Field(3, gt=0, description="Checkpoints that are kept.")
     resume: bool = Field(True, description="Go on from the newest checkpoint in the folder.")
