@@ -14,7 +14,9 @@ from tests.pure.recorded_context import H200, V100, RecordedContext, machine
 from tfvolta.cluster import Cluster, resolve
 from tfvolta.cluster.checks import gpu_problems, gpu_warnings, network_problems
 from tfvolta.cluster.comparison import compare
+from tfvolta.cluster.meeting_place import AddressPlace
 from tfvolta.cluster.worker_report import commit_of, make_report, summary
+from tfvolta.facts.schema import Facts, Gpu, TensorFlowBuild
 from tfvolta.knobs.cluster import ClusterResolution
 from tfvolta.knobs.preflight import Preflight
 from tfvolta.outcome import Status
@@ -91,6 +93,29 @@ def test_plans_of_recorded_machines_look_at_no_network() -> None:
     assert len(knob.problems(value, live, environ)) == 2
     assert knob.problems(value, live, {"TF_CONFIG": "{}"}) == []  # the cluster knob says so
     assert [problem.received for problem in ClusterResolution().problems(value, live, {"TF_CONFIG": "{}"})] == ["{}"]
+
+
+@pytest.mark.parametrize(
+    ("host", "resolved", "everywhere"),
+    [
+        ("127.0.0.1", "127.0.0.1", False),
+        ("localhost", "127.0.0.1", False),
+        ("node1", "127.0.1.1", True),  # Debian's address of a machine's own name
+        ("node1", "127.0.0.1", True),
+    ],
+)
+def test_the_chief_listens_where_the_others_arrive(
+    host: str, resolved: str, everywhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def getaddrinfo(asked: str, port: int, **others: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, port))]
+
+    place = AddressPlace(cluster_at(f"{host}:{free_port()}", "node2:1"))
+    monkeypatch.setattr("tfvolta.cluster.meeting_place.socket.getaddrinfo", getaddrinfo)
+    with place.listen() as listening:
+        name = listening.getsockname()
+    assert (name[0] in ("::", "0.0.0.0")) == everywhere
+    assert (host, name[1]) in place.doors()
 
 
 # -- GPUs
@@ -246,11 +271,18 @@ def test_horovod_needs_no_tf_config() -> None:
 # -- comparing reports
 
 
+def gpu_machine(gpu: Gpu = H200, **changes: Any) -> Facts:
+    """Two GPUs and a TensorFlow with CUDA."""
+    build = TensorFlowBuild(version="2.21.0", cuda_version="12.5", compute_capabilities=("sm_70", "compute_90"))
+    fields = {"python": "3.11.9", "packages": {"keras": "3.15.1"}, "tensorflow": build, **changes}
+    return machine(gpu, 2, **fields)
+
+
 def report(rank: int, facts: Any = None, environ: Any = None, **changes: Any) -> dict[str, Any]:
     cluster = cluster_at("a:1", "b:1", "c:1", index=rank)
     sections = changes.pop("config", {})
     asked = config("multi_worker_mirrored").model_validate({"strategy": {"kind": "multi_worker_mirrored"}, **sections})
-    facts = facts or machine(H200, 2, host=f"node{rank}", python="3.11.9", packages={"keras": "3.15.1"})
+    facts = facts or gpu_machine(host=f"node{rank}")
     return json.loads(json.dumps({**make_report(cluster, facts, asked, environ or {}), "commit": "abc", **changes}))
 
 
@@ -265,7 +297,7 @@ def test_a_run_directory_of_its_own_is_no_difference() -> None:
 
 
 def test_versions_and_configs_that_differ_are_told_for_each_worker() -> None:
-    older = machine(H200, 2, host="old", python="3.10.2", packages={"keras": "3.14.0"})
+    older = gpu_machine(host="old", python="3.10.2", packages={"keras": "3.14.0"})
     problems, _ = compare([report(0), report(1, older), report(2, older, config={"run": {"seed": 7}})])
     assert [problem.where for problem in problems] == [
         "worker 1 (b:1), worker 2 (c:1): python",
@@ -283,7 +315,7 @@ def test_a_section_that_only_one_worker_has_is_a_difference() -> None:
 
 
 def test_another_stack_or_a_missing_package() -> None:
-    legacy = machine(H200, 2, stack="tf_keras", python="3.11.1", packages={"tf_keras": "2.21.0", "keras": "3.15.1"})
+    legacy = gpu_machine(stack="tf_keras", packages={"tf_keras": "2.21.0", "keras": "3.15.1"})
     problems, _ = compare([report(0), report(1, legacy)])
     fixes = {problem.where.rsplit(" ", 1)[1]: problem.fix for problem in problems}
     assert "TF_USE_LEGACY_KERAS" in fixes["stack"]
@@ -298,8 +330,18 @@ def test_different_numbers_of_gpus_are_refused_for_the_strategy_that_multiplies_
     assert compare(servers) == ([], [])
 
 
+def test_gpus_that_the_training_does_not_use_do_not_count() -> None:
+    cpu = {"strategy": {"kind": "multi_worker_mirrored", "devices": ["CPU:0"]}}
+    one = {"strategy": {"kind": "multi_worker_mirrored", "devices": ["GPU:1"]}}
+    fewer = {"CUDA_VISIBLE_DEVICES": "0"}
+    assert report(0, config=cpu)["gpus"] == [] and compare([report(0, config=cpu), report(1, config=cpu)]) == ([], [])
+    assert (report(0, config=one)["gpus"], report(0, environ=fewer, config=one)["gpus"]) == (["NVIDIA H200"], [])
+    without_cuda = machine(H200, 2, tensorflow=TensorFlowBuild(version="2.21.0"))
+    assert report(0, without_cuda)["gpus"] == []
+
+
 def test_models_commits_and_clocks_are_warnings() -> None:
-    volta = machine(V100, 2, host="node1", python="3.11.9", packages={"keras": "3.15.1"})
+    volta = gpu_machine(V100, host="node1")
     late = {"clock_offset_seconds": -3.2, "round_trip_seconds": 0.01}
     problems, warnings = compare([report(0), report(1, volta, commit="def+", **late)])
     assert problems == []

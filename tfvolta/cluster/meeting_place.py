@@ -182,11 +182,18 @@ def place_of(cluster: Cluster, environ: Mapping[str, str]) -> Optional[MeetingPl
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket at one host, or at every address of this machine for an empty one."""
-    if not host:
-        return socket.create_server(("", port), backlog=BACKLOG)
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server((str(address[0]), port), family=family, backlog=BACKLOG)
+    """A listening socket at one host, or at every address of this machine for an empty one.
+
+    Many systems give a machine's own name a loopback address (127.0.1.1 on Debian), at which no other machine arrives.
+    """
+    if host:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        own = str(address[0])
+        if is_loopback(host) or not is_loopback(own):
+            return socket.create_server((own, port), family=family, backlog=BACKLOG)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=BACKLOG)
 
 
 def _cannot_listen(own: Cluster, host: str, ports: Sequence[int], error: OSError) -> ClusterError:

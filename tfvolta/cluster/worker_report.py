@@ -17,6 +17,7 @@ from tfvolta.facts.visibility import visible_gpus
 
 # Keys that may differ from worker to worker without making the training another one.
 OWN_KEYS = ("run.directory",)
+_GPU = re.compile(r"gpu:(\d+)$", re.IGNORECASE)
 _KERAS = {"keras3": "keras", "tf_keras": "tf_keras", "keras2": "keras"}
 
 
@@ -83,10 +84,19 @@ def _versions(facts: Any) -> dict[str, str]:
 
 def _gpus(facts: Any, config: Any, environ: Mapping[str, str]) -> list[str]:
     """Models of the GPUs that this process will use, in its order."""
+    build = facts.tensorflow
+    if build is not None and not build.compute_capabilities and build.cuda_version is None:
+        return []  # a TensorFlow without CUDA sees none of them
     names = {gpu.index: gpu.name for gpu in facts.gpus}
     shown = [names[index] for index in visible_gpus(facts.gpus, environ.get("CUDA_VISIBLE_DEVICES"))]
     chosen = config.get("devices.visible")
-    return [shown[index] for index in chosen if index < len(shown)] if isinstance(chosen, list) else shown
+    if isinstance(chosen, list):
+        shown = [shown[index] for index in chosen if index < len(shown)]
+    devices = config.get("strategy.devices")
+    if not isinstance(devices, list):
+        return shown
+    numbers = [int(match[1]) for match in map(_GPU.search, devices) if match is not None]
+    return [shown[number] for number in numbers if number < len(shown)]
 
 
 def commit_of(script: str) -> Optional[str]:
