@@ -47,10 +47,10 @@ class VariableRecord(_Record):
 
 
 class Randomness(_Record):
-    """States of the global random generators of one process, as ``tfvolta.checkpoint.randomness`` reads them."""
+    """States of the global random generators of one process, as Python and NumPy give them; null where not known."""
 
-    python: tuple[Any, ...] = ()
-    numpy: tuple[Any, ...] = ()
+    python: Optional[tuple[int, tuple[int, ...], Optional[float]]] = None
+    numpy: Optional[tuple[str, tuple[int, ...], int, int, float]] = None
 
 
 class Manifest(_Record):

@@ -14,22 +14,20 @@ from tfvolta.checkpoint.manifest import Randomness
 
 def capture() -> Randomness:
     """The present states; NumPy's only where something imported it."""
-    version, words, gauss = random.getstate()
     numpy = sys.modules.get("numpy")
-    found: tuple[object, ...] = ()
-    if numpy is not None:
-        name, keys, *rest = numpy.random.get_state()
-        found = (name, tuple(int(key) for key in keys), *(float(value) for value in rest))
-    return Randomness(python=(version, tuple(words), gauss), numpy=found)
+    if numpy is None:
+        return Randomness(python=random.getstate())
+    name, keys, position, has_gauss, gauss = numpy.random.get_state()
+    words = tuple(int(key) for key in keys)
+    return Randomness(python=random.getstate(), numpy=(name, words, int(position), int(has_gauss), float(gauss)))
 
 
 def restore(state: Randomness) -> None:
     """Sets the generators to states that ``capture`` read."""
-    if state.python:
-        version, words, gauss = state.python
-        random.setstate((version, tuple(words), gauss))
-    if state.numpy:
+    if state.python is not None:
+        random.setstate(state.python)
+    if state.numpy is not None:
         import numpy
 
-        name, keys, position, has_gauss, cached = state.numpy
-        numpy.random.set_state((name, numpy.array(keys, "uint32"), int(position), int(has_gauss), cached))
+        name, keys, *rest = state.numpy
+        numpy.random.set_state((name, numpy.array(keys, "uint32"), *rest))
