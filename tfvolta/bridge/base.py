@@ -174,7 +174,10 @@ class Bridge(Resuming, Protocol):
         """
 
     def served_parts(self, model: Any) -> Mapping[str, list[ServedPart]]:
-        """Where each variable of a model and its optimiser lives, shard by shard, by name."""
+        """Where each weight of a model lives, shard by shard, by name."""
+
+    def served_slots(self, model: Any) -> Mapping[str, list[ServedPart]]:
+        """Where each variable of a model's optimiser lives, likewise."""
 
     def mend(self, model: Any) -> bool:
         """Corrects what this Keras would do wrong in training the model, asked or not; False if there is nothing."""

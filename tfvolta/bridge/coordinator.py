@@ -14,12 +14,29 @@ Source: tensorflow/python/distribute/coordinator/cluster_coordinator.py.
 from __future__ import annotations
 
 import collections
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
 STEPS_AHEAD = 8  # for each worker: enough to hide the way to it and back, few enough for callbacks to be in time
 Explain = Callable[[Exception], Optional[Exception]]
+
+
+def connect(addresses: Mapping[str, Sequence[str]], partitioner: Any) -> Any:
+    """Connects this process to its cluster as the chief, and makes the strategy.
+
+    Args:
+        addresses: ``host:port`` of every chief, worker and ps.
+        partitioner: How variables are split over the parameter servers.
+    """
+    spec = tf.train.ClusterSpec({job: list(tasks) for job, tasks in addresses.items()})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, task_type="chief", task_id=0, rpc_layer="grpc"
+    )
+    strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+    # Where ``strategy.cluster_resolver`` looks; this strategy leaves it empty, and nobody could ask for its size.
+    strategy.extended._cluster_resolver = resolver
+    return strategy
 
 
 class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge import served_variables
+from tfvolta.bridge import keras2_whole_layers, served_variables
 from tfvolta.bridge.base import ServedPart
 from tfvolta.bridge.coordinated_data import why_not_remote
 from tfvolta.bridge.keras2_package import Package
@@ -43,13 +43,17 @@ class CoordinationPart:
         setattr(model, _MARK, True)
         model.fit = _fit(self.package, model.fit)
         model.evaluate = _evaluate(self.package, model.evaluate)
+        keras2_whole_layers.install(self.package)
         return True
 
     def served_parts(self, model: Any) -> dict[str, list[ServedPart]]:
-        """Where each variable of a model and its optimiser lives, shard by shard, by name."""
-        optimizer = getattr(model, "optimizer", None)
-        own = getattr(optimizer, "variables", ())
-        return served_variables.served_parts([*model.variables, *(own() if callable(own) else own)])
+        """Where each weight of a model lives, shard by shard, by name."""
+        return served_variables.served_parts(model.weights)
+
+    def served_slots(self, model: Any) -> dict[str, list[ServedPart]]:
+        """Likewise for the variables of its optimiser."""
+        own = getattr(getattr(model, "optimizer", None), "variables", ())
+        return served_variables.served_parts(own() if callable(own) else own)
 
 
 def coordinated(model: Any) -> bool:
@@ -87,7 +91,8 @@ def _evaluate(package: Package, own: Any) -> Any:
             bound.apply_defaults()
             if not bound.arguments["steps"]:
                 _evaluate_exactly(self)
-        return own(self, *arguments, **keywords)
+        result = own(self, *arguments, **keywords)
+        return package.tf_utils.sync_to_numpy_or_python_type(result) if coordinated(self) else result
 
     return evaluate
 

@@ -19,7 +19,7 @@ from tfvolta.bridge import (
     keras3_step_loop,
 )
 from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
-from tfvolta.bridge.keras3_coordination import CoordinationPart
+from tfvolta.bridge.keras3_coordination import CoordinationPart, coordinated
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras3_optimizers import OptimizerPart
 from tfvolta.bridge.keras3_reduction import ReductionPart
@@ -115,6 +115,8 @@ class _TrainFunction:
         return int(model.steps_per_execution)
 
     def mend(self, model: Any) -> bool:
+        if coordinated(model):
+            return False  # its functions are made for the coordinator
         return keras3_step_loop.mend(model) | keras3_reduction.mend(model)
 
 

@@ -42,7 +42,8 @@ class CoordinatedFunction:
         self._ahead = self._coordinator.steps_ahead if trains or (alone and not own_test) else 1
         one = _step_on_data(model, step_function)
         self._on_data = tf.function(one, reduce_retracing=True)
-        self._on_iterator = tf.function(_steps_on_iterator(one), reduce_retracing=True)
+        several = model.steps_per_execution > 1
+        self._on_iterator = tf.function(_steps_on_iterator(one, several), reduce_retracing=True)
         self.held_functions = (self._on_data, self._on_iterator)
 
     def __call__(self, iterator: Any) -> Any:
@@ -104,10 +105,14 @@ def _step_on_data(model: Any, step_function: _Step, reduction: str = "auto") -> 
     return model._autoconvert_optionals(one_step_on_data)  # type: ignore[no-any-return]
 
 
-def _steps_on_iterator(one_step: _Step) -> Any:
+def _steps_on_iterator(one_step: _Step, several: bool) -> Any:
+    """Steps with a worker's own batches, as many as it is told."""
+
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def steps_on_iterator(iterator: Any, steps: Any) -> Any:
         first = one_step(iterator.get_next())
+        if not several:
+            return first
 
         def next_step(number: Any, _: Any) -> Any:
             return number + 1, one_step(iterator.get_next())

@@ -38,8 +38,11 @@ class CoordinationPart:
         return install()
 
     def served_parts(self, model: Any) -> dict[str, list[ServedPart]]:
+        return served_variables.served_parts(model.weights)
+
+    def served_slots(self, model: Any) -> dict[str, list[ServedPart]]:
         optimizer = getattr(model, "optimizer", None)
-        return served_variables.served_parts([*model.variables, *(optimizer.variables if optimizer else ())])
+        return served_variables.served_parts(optimizer.variables if optimizer is not None else ())
 
 
 def coordinated(model: Any) -> bool:

@@ -31,7 +31,7 @@ _MAKE = "_tfvolta_make_shards"
 ShardedVariable = tf.__internal__.distribute.ShardedVariable
 
 
-class Served(core.Variable):  # type: ignore[misc]
+class Served(backend.Variable):  # type: ignore[misc]
     """A Keras variable on a parameter server."""
 
     def assign_add(self, value: Any) -> Any:
@@ -87,7 +87,7 @@ def shards_of(variable: Any) -> list[Any]:
 def _initialize(self: Any, value: Any) -> None:
     """Replaces ``Variable._initialize``."""
     _own_initialize(self, value)
-    if type(self) is not core.Variable or not isinstance(
+    if type(self) is not backend.Variable or not isinstance(
         tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy
     ):
         return
@@ -100,7 +100,7 @@ def _slot(self: Any, reference_variable: Any, name: Any = None, initializer: Any
         return _own_slot(self, reference_variable, name=name, initializer=initializer)
     initializer = initializers.get(initializer)
     with backend.name_scope(self.name, caller=self):
-        slot = core.Variable.__new__(Sharded)
+        slot = backend.Variable.__new__(Sharded)
         slot.__dict__[_MAKE] = functools.partial(_like, reference_variable, initializer)
         slot.__init__(
             initializer=initializer,

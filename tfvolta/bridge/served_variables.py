@@ -1,12 +1,15 @@
-"""Where the variables of a model and its optimiser live, shard by shard; the same for every Keras."""
+"""Where variables live, shard by shard; the same for every Keras."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Iterable
 
 import tensorflow as tf
 
 from tfvolta.bridge.base import ServedPart
+
+_SUFFIX = re.compile(r"(/part_\d+)?(:\d+)?$")
 
 
 def served_parts(variables: Iterable[Any]) -> dict[str, list[ServedPart]]:
@@ -16,38 +19,29 @@ def served_parts(variables: Iterable[Any]) -> dict[str, list[ServedPart]]:
         variables: Of any Keras or TensorFlow; shards of one variable may be listed one by one, as Keras 2 does.
     """
     found: dict[str, list[ServedPart]] = {}
-    names: dict[int, str] = {}
+    seen: set[int] = set()
     for variable in variables:
-        value = getattr(variable, "_value", variable)
-        whole = _container(value)
-        # Two variables may have one name; Keras 3's path and the object itself tell them apart.
-        key = id(whole)
-        if key not in names:
-            name = str(getattr(variable, "path", None) or _plain(whole.name if whole is not value else value.name))
-            names[key] = name if name not in found else f"{name} ({len(names)})"
-            found[names[key]] = [_part(part) for part in _parts(whole)]
+        value = whole(getattr(variable, "_value", variable))
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        parts = list(value.variables) if isinstance(value, tf.__internal__.distribute.ShardedVariable) else [value]
+        name = str(getattr(variable, "path", None) or _SUFFIX.sub("", parts[0].name))
+        # Two variables may have one name, and a set of parts has one name only.
+        found[name if name not in found else f"{name} ({len(found)})"] = [_part(part) for part in parts]
     return found
 
 
-def _container(value: Any) -> Any:
-    """The sharded variable that a shard belongs to, or the variable itself."""
-    reference = getattr(value, "_sharded_container", None)
-    whole = reference() if callable(reference) else None
-    return value if whole is None else whole
-
-
-def _parts(whole: Any) -> list[Any]:
-    is_sharded = isinstance(whole, tf.__internal__.distribute.ShardedVariable)
-    return list(whole.variables) if is_sharded else [whole]
+def whole(variable: Any) -> Any:
+    """The sharded variable that one of TensorFlow's variables is a shard of, or the variable itself."""
+    reference = getattr(variable, "_sharded_container", None)
+    container = reference() if callable(reference) else None
+    return variable if container is None else container
 
 
 def _part(variable: Any) -> ServedPart:
-    shape = variable.shape.as_list()
+    shape = [int(length) for length in variable.shape]
     elements = 1
     for length in shape:
-        elements *= int(length)
-    return ServedPart(variable.device, int(shape[0]) if shape else 0, elements * int(variable.dtype.size or 0))
-
-
-def _plain(name: str) -> str:
-    return name.split(":", 1)[0]
+        elements *= length
+    return ServedPart(variable.device, shape[0] if shape else 0, elements * int(variable.dtype.size or 0))

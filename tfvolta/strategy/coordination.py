@@ -58,14 +58,14 @@ class Coordination:
             self._lifelines.close()
             raise _did_not_come({name: addresses[name] for name in missing}, seconds)
         self._addresses = addresses
-        self.strategy = _connect(cluster, partitioner)
-        self.coordinator = self._coordinate()
+        self.strategy, self.coordinator = self._coordinate(partitioner)
         self._lifelines.watch()
 
-    def _coordinate(self) -> Any:
-        from tfvolta.bridge.coordinator import Coordinator
+    def _coordinate(self, partitioner: SizePartitioner) -> tuple[Any, Any]:
+        from tfvolta.bridge.coordinator import Coordinator, connect
 
-        return Coordinator(self.strategy, self.cluster.num_workers, self.explain)
+        strategy = connect({job: self.cluster.addresses[job] for job in ("chief", "worker", "ps")}, partitioner)
+        return strategy, Coordinator(strategy, self.cluster.num_workers, self.explain)
 
     def explain(self, error: Exception) -> Optional[Exception]:
         """The error that names a lost parameter server, for one of TensorFlow's about sockets."""
@@ -188,16 +188,6 @@ def end(code: int, reason: str = "") -> None:
 def _end_at_exit() -> None:
     error = getattr(sys, "last_value", None)
     end(0 if error is None else 1, "" if error is None else f"{type(error).__name__}: {error}".split("\n", 1)[0])
-
-
-def _connect(cluster: Cluster, partitioner: SizePartitioner) -> Any:
-    import tensorflow as tf
-
-    spec = tf.train.ClusterSpec({job: list(cluster.addresses[job]) for job in ("chief", "worker", "ps")})
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        spec, task_type="chief", task_id=0, rpc_layer="grpc"
-    )
-    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 
 def _did_not_come(missing: dict[str, str], seconds: float) -> ClusterError:

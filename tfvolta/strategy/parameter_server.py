@@ -110,13 +110,15 @@ class ParameterServer(Kind):
 
     def verify(self, strategy: Any, config: Config, model: Any, global_batch: Optional[int] = None) -> Outcome:
         """Where every variable lives, into how many shards the large ones are split, and how full each server is."""
-        servers = int(strategy.extended._num_ps) if hasattr(strategy.extended, "_num_ps") else 0
-        placed, rows = placed_variables(model)
-        observed = _observed(strategy, placed)
+        from tfvolta.bridge import bridge_for
+
+        parts = bridge_for(model).served_parts(model)
+        placed = _placed(parts)
+        slots = _placed(bridge_for(model).served_slots(model))
+        observed = _observed(strategy, placed, slots)
         if not placed:
-            return Outcome(
-                Status.UNVERIFIABLE, "The model has no variables yet, so nothing shows where it trains.", observed
-            )
+            message = "The model has no variables yet, so nothing shows where it trains."
+            return Outcome(Status.UNVERIFIABLE, message, observed)
         if model.distribute_strategy is not strategy:
             return Outcome(
                 Status.LATE,
@@ -124,9 +126,11 @@ class ParameterServer(Kind):
                 "strategy. Make and compile it inside `with strategy.scope():`.",
                 observed,
             )
-        elsewhere = [name for name, parts in placed.items() if not all(part.server.startswith("ps ") for part in parts)]
+        elsewhere = [name for name, each in placed.items() if not all(part.server.startswith("ps ") for part in each)]
         if elsewhere:
             return Outcome(Status.NO_EFFECT, f"Not on a parameter server: {', '.join(elsewhere)}.", observed)
+        rows = {name: sum(part.rows for part in each) for name, each in parts.items()}
+        servers = len(strategy.cluster_resolver.cluster_spec().as_dict()["ps"])
         wrong = wrongly_split(placed, rows, limit_mb(config) * MIB, servers)
         if wrong:
             return Outcome(Status.NO_EFFECT, f"Not split as asked for: {'; '.join(wrong)}.", observed)
@@ -168,22 +172,19 @@ def cluster_problems(config: Config, cluster: Optional[Cluster]) -> list[Problem
     return found
 
 
-def placed_variables(model: Any) -> tuple[dict[str, list[Placed]], dict[str, int]]:
-    """Parts of each variable of a model and its optimiser, by name; and the rows of each variable."""
-    from tfvolta.bridge import bridge_for
-
-    parts = bridge_for(model).served_parts(model)
-    placed = {name: [Placed(name, part.device, part.size_bytes) for part in each] for name, each in parts.items()}
-    return placed, {name: sum(part.rows for part in each) for name, each in parts.items()}
+def _placed(parts: Mapping[str, Any]) -> dict[str, list[Placed]]:
+    return {name: [Placed(name, part.device, part.size_bytes) for part in each] for name, each in parts.items()}
 
 
-def _observed(strategy: Any, placed: Mapping[str, list[Placed]]) -> dict[str, Any]:
+def _observed(strategy: Any, placed: Mapping[str, list[Placed]], slots: Mapping[str, list[Placed]]) -> dict[str, Any]:
+    every = [part for each in (*placed.values(), *slots.values()) for part in each]
     return {
         "kind": ParameterServer.name,
         "strategy": type(strategy).__name__,
         "replicas": int(strategy.num_replicas_in_sync),
-        "variables": len(placed),
-        "bytes_per_server": bytes_by_server([part for parts in placed.values() for part in parts]),
+        "weights": len(placed),
+        "optimizer_variables": len(slots),
+        "bytes_per_server": bytes_by_server(every),
         "sharded": {
             name: [{"server": part.server, "bytes": part.size_bytes} for part in parts]
             for name, parts in placed.items()
@@ -195,8 +196,11 @@ def _observed(strategy: Any, placed: Mapping[str, list[Placed]]) -> dict[str, An
 def _applied(observed: Mapping[str, Any], limit: int) -> str:
     sizes = ", ".join(f"{server} {size / MIB:.1f} MiB" for server, size in observed["bytes_per_server"].items())
     shards = observed["sharded"]
-    split = f"{len(shards)} above {limit} MiB are in shards" if shards else f"none is above {limit} MiB"
-    return f"{observed['variables']} variables on parameter servers ({sizes}); {split}."
+    split = f"above {limit} MiB and in shards: {', '.join(shards)}" if shards else f"none is above {limit} MiB"
+    return (
+        f"{observed['weights']} weights and {observed['optimizer_variables']} variables of the optimizer on parameter "
+        f"servers ({sizes}); {split}."
+    )
 
 
 def _jobs(config: Config, facts: Facts) -> str:
