@@ -114,8 +114,8 @@ def _outcome(cluster: Cluster, verdict: Optional[Verdict]) -> Outcome:
         return Outcome(Status.UNVERIFIABLE, " ".join(verdict.warnings), observed)
     offsets = [abs(float(worker.get("clock_offset_seconds") or 0.0)) for worker in verdict.workers]
     sentences = [
-        f"{len(verdict.workers)} processes met in {verdict.seconds:.1f} s and agree on versions and config; clocks differ"
-        f" by {1000 * max(offsets):.1f} ms at most.",
+        f"{len(verdict.workers)} processes met in {verdict.seconds:.1f} s and agree on versions and config; clocks"
+        f" differ by {1000 * max(offsets):.1f} ms at most.",
         *verdict.warnings,
     ]
     return Outcome(Status.APPLIED, " ".join(sentences), observed)
