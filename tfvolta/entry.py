@@ -12,6 +12,8 @@ def build_strategy(config: Any) -> Any:
     """Applies the environment, devices and build settings of a config and makes its distribution strategy.
 
     Call it before anything that starts TensorFlow's devices: before the first tensor, data set, layer or optimiser.
+    With ``strategy.kind: parameter_server`` it does not return in a worker or a parameter server: the process serves
+    the chief, and ends with exit code 0 when that has finished.
 
     Args:
         config: From ``load_config``.
@@ -23,9 +25,18 @@ def build_strategy(config: Any) -> Any:
     Raises:
         PlanError: The config cannot work on this machine or stack.
         LateError: A setting came too late and the config is strict.
+        LostError: This process served the chief, which is gone.
+        SystemExit: This process served the chief, which has finished.
     """
+    from tfvolta.session.served import close_served
+    from tfvolta.strategy.serving import Served
+
     session = session_for(config)
-    session.enter(Phase.BUILD)
+    try:
+        session.enter(Phase.BUILD)
+    except Served as served:
+        close_served(session, served)
+        raise
     if session.context.strategy is not None:
         return session.context.strategy
     return session.context.tensorflow.distribute.get_strategy()

@@ -26,6 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the script; its own exit code, or 2 where the plan is refused or a setting came too late."""
     from tfvolta.script.source import check_script, layers_named_in
     from tfvolta.session import Origin, Session
+    from tfvolta.session.served import is_server
+    from tfvolta.strategy.coordination import end
 
     config = load_from(arguments)
     check_script(arguments.script)
@@ -39,9 +41,17 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.quiet = True  # what is said once, the chief says
     if not arguments.quiet:
         print(f"tfvolta: evidence in {session.recorder.path}", file=sys.stderr, flush=True)
-    code = _run_script(session, arguments)
+    code = _serve(session) if is_server(session) else _run_script(session, arguments)
+    end(code)
     _report(session, arguments, code)
     return code
+
+
+def _serve(session: Any) -> int:
+    """Serves the chief instead, in a worker or a parameter server; the exit code."""
+    from tfvolta.script.serving import serve_for
+
+    return serve_for(session)
 
 
 def _run_script(session: Any, arguments: argparse.Namespace) -> int:

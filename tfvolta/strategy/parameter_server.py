@@ -13,7 +13,7 @@ from tfvolta.strategy import communication
 from tfvolta.strategy.devices import Inventory, where
 from tfvolta.strategy.kind import Kind
 from tfvolta.strategy.membership import cluster_of, is_readable
-from tfvolta.strategy.serving import serve, serves
+from tfvolta.strategy.serving import Served, serve, serves
 from tfvolta.strategy.sharding import (
     DEFAULT_LIMIT_MB,
     MIB,
@@ -90,7 +90,7 @@ class ParameterServer(Kind):
         """The strategy in the chief. In a worker or parameter server it serves until the chief has finished.
 
         Raises:
-            SystemExit: This process served, and the chief has finished.
+            Served: This process served, and the chief has finished.
             ClusterError: A process is missing, or never came.
             LostError: The chief died while this process served.
         """
@@ -102,7 +102,7 @@ class ParameterServer(Kind):
             raise PlanError("These processes cannot train with parameter servers.", found)
         if serves(cluster):
             serve(cluster, timeout_seconds(config))
-            raise SystemExit(0)
+            raise Served(cluster.name)
         partitioner = SizePartitioner(limit_mb(config) * MIB, len(cluster.addresses["ps"]))
         made = coordinate(cluster, partitioner, timeout_seconds(config))
         context.bridge.coordinate_fit()

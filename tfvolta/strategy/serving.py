@@ -43,6 +43,18 @@ class ChiefEnd:
         return cls(**json.loads(text))
 
 
+class Served(SystemExit):
+    """Raised in a process that served until the chief had finished; uncaught, it ends the process with exit code 0.
+
+    Attributes:
+        name: The task, such as ``worker 1``.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(0)
+        self.name = name
+
+
 def serves(cluster: Optional[Cluster]) -> bool:
     """Whether this process is one that serves: a worker or a parameter server, where there are parameter servers."""
     return cluster is not None and cluster.has_parameter_servers and cluster.task_type in SERVING_JOBS
