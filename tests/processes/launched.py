@@ -35,7 +35,8 @@ def clean_environment(**changes: str) -> dict[str, str]:
     """This process's environment without what a scheduler of the test machine may have set."""
     taken = ("TF_CONFIG", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "TFVOLTA_RUN_ID")
     kept = {name: value for name, value in os.environ.items() if name not in taken}
-    return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "GCE_METADATA_IP": "127.0.0.1:9", **changes}
+    path = os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])
+    return {**kept, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "GCE_METADATA_IP": "127.0.0.1:9", **changes}
 
 
 class Launched:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.launched import LIMIT_SECONDS, Launched, assert_gone, clean_environment, elapsed, launch, summary
+from tfvolta.launch.process import start_process
 
 # Such workers are the same on every stack; what differs is in test_launch_training.
 pytestmark = pytest.mark.skipif(
@@ -51,6 +52,16 @@ def test_each_worker_is_told_who_it_is_and_where_the_others_are(tmp_path: Path) 
     assert len(configs) == 2 and len({text.split('"task"')[0] for text in configs}) == 1
     assert all(text.endswith(" 0 --its own flags") and '"worker": ["127.0.0.1:' in text for text in configs)
     assert done.said == []
+
+
+def test_a_worker_runs_on_its_processors_alone(tmp_path: Path) -> None:
+    """Processors are given out only where there are two for each worker, so the parts are tried by themselves."""
+    allowed = sorted(os.sched_getaffinity(0))
+    command = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
+    for cpus in ([allowed[0]], allowed):
+        with start_process(command, clean_environment(), cpus) as popen:
+            assert popen.stdout is not None and popen.stderr is not None
+            assert popen.stdout.read().decode().strip() == str(cpus), popen.stderr.read()
 
 
 def test_the_first_failure_ends_the_others_and_gives_the_code(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
 from importlib.metadata import version
@@ -74,6 +75,31 @@ def test_a_worker_that_hangs_ends_all_within_the_limit_and_is_named(tmp_path: Pa
     assert "worker 0 waits in step 7" in ended["worker 1"]["error"]["problems"][0]["why"]
     stacks = [path.read_text() for path in (tmp_path / "runs").rglob("stacks.txt")]
     assert len(stacks) == 2 and sum("in block" in text for text in stacks) == 1
+
+
+RANKS = """
+import tensorflow as tf
+import horovod.tensorflow as hvd
+hvd.init()
+total = hvd.allreduce(tf.constant([1.0 + hvd.rank()]), op=hvd.Sum, name="first")
+print("SUM", float(total[0]), hvd.rank(), hvd.size(), hvd.local_rank(), flush=True)
+if hvd.rank() == 1:
+    os._exit(9)
+hvd.allreduce(tf.constant([1.0]), name="second")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")
+def test_horovods_ranks_meet_and_end_together(tmp_path: Path) -> None:
+    """A script of Horovod's own; the rendezvous server comes from horovod.runner, whose parts this test guards."""
+    options = ("--workers", "2", "--kind", "horovod", "--grace-seconds", "2", "--json")
+    done = launch(tmp_path, RANKS, *options)
+    assert done.code == 9, done.err[-40:]
+    assert sorted(line for line in done.out if "SUM" in line) == [
+        "[worker 0] SUM 3.0 0 2 0",
+        "[worker 1] SUM 3.0 1 2 1",
+    ]
+    assert summary(done)["failed"] == "worker 1 exited with code 9"
 
 
 @pytest.mark.skipif(version("tensorflow").startswith("2.15"), reason="the same on each stack")

@@ -87,10 +87,9 @@ def test_problems_come_all_at_once() -> None:
     assert found == ["environment: TF_CONFIG", "--workers", "--max-restarts", "--grace-seconds", "--ps"]
 
 
-def test_horovod_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+def test_horovod_that_is_not_installed_is_said() -> None:
     (problem,) = problems(Request("horovod", 2, "train.py"), machine(), {})
-    assert "pip install --no-build-isolation" in problem.fix and "TensorFlow 2.21.0" in problem.fix
+    assert "not installed" in problem.received and "pip install --no-build-isolation" in problem.fix
 
 
 def test_more_workers_than_gpus_are_refused() -> None:

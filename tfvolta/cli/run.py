@@ -129,7 +129,7 @@ def _report(session: Any, arguments: argparse.Namespace, code: int) -> None:
 
         from tfvolta.report.terminal import print_report
 
-        print_report(evidence, path=session.recorder.path, console=Console(stderr=True))
+        print_report(evidence, path=session.recorder.path, console=Console(stderr=True), others=False)
     if arguments.json:
         outcomes = {name: outcome.status.value for name, outcome in evidence.outcomes.items()}
         path = session.recorder.path

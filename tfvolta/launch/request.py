@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Mapping, Optional
 
 from tfvolta.errors import Problem
+from tfvolta.facts.horovod import fault
 from tfvolta.facts.schema import Facts
 from tfvolta.launch.environment import already_started
 from tfvolta.launch.gpus import too_few
@@ -83,9 +82,8 @@ def problems(request: Request, facts: Facts, environ: Mapping[str, str]) -> list
     if not found:
         gpus = too_few(request.tasks, request.gpus, request.share_gpus)
         found += [] if gpus is None else [gpus]
-    if request.kind == "horovod" and importlib.util.find_spec("horovod") is None:
-        found.append(_no_horovod(facts))
-    return found
+    unusable = fault(facts) if request.kind == "horovod" else None
+    return found if unusable is None else [*found, unusable]
 
 
 def _numbers(request: Request) -> list[Problem]:
@@ -108,14 +106,3 @@ def _numbers(request: Request) -> list[Problem]:
         fix = "leave --ps out, or set --kind parameter_server"
         found.append(Problem("--ps", "none", str(request.servers), why, fix))
     return found
-
-
-def _no_horovod(facts: Facts) -> Problem:
-    return Problem(
-        where="strategy.kind: horovod",
-        expected=f"Horovod in {os.path.dirname(sys.executable)}",
-        received="no package of that name",
-        why="Horovod is built against the TensorFlow that is installed, so it does not come by itself",
-        fix="HOROVOD_WITH_TENSORFLOW=1 pip install --no-build-isolation 'tfvolta[horovod]', with "
-        f"{'TensorFlow ' + facts.tensorflow.version if facts.tensorflow else 'TensorFlow'} installed first",
-    )

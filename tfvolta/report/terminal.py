@@ -18,13 +18,16 @@ from tfvolta.report.workers import worker_lines
 _VERDICT_COLOURS = {"completed": "green", "failed": "red", "refused": "red", "interrupted": "yellow"}
 
 
-def print_report(evidence: Evidence, path: Optional[str] = None, console: Optional[Console] = None) -> None:
+def print_report(
+    evidence: Evidence, path: Optional[str] = None, console: Optional[Console] = None, others: bool = True
+) -> None:
     """Prints what was asked for, how it ended, what was measured, and where the files are.
 
     Args:
         evidence: Of the run.
         path: Its file, printed at the end.
         console: Where to print; standard output when absent.
+        others: Whether the other workers of the run get a line each; at the end of the chief they still run.
     """
     console = make_console(console)
     console.print(Text(verdict(evidence), style=f"bold {_VERDICT_COLOURS.get(evidence.status, 'yellow')}"))
@@ -34,7 +37,8 @@ def print_report(evidence: Evidence, path: Optional[str] = None, console: Option
     _print_measurements(console, evidence)
     _print_error(console, evidence)
     if path is not None:
-        _print_workers(console, path)
+        if others:
+            _print_workers(console, path)
         heading(console, "Files")
         print_path(console, "evidence", path)
 
