@@ -143,7 +143,7 @@ ROWS: dict[str, Row] = {
     ),
     "watchdog": Row(
         {"watchdog": {"stall_seconds": 60.0}},
-        {"stall_seconds": 60.0, "end": True},
+        {"stall_seconds": 60.0, "first_step_seconds": 180.0, "end": True},
         ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
         at_once=Status.PENDING,
     ),

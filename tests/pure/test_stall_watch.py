@@ -52,13 +52,13 @@ def test_no_batch_for_too_long_is_told_once() -> None:
 
 
 def test_the_first_step_gets_longer() -> None:
-    assert first_step_seconds(600.0) == 1800.0 and first_step_seconds(1.0) == 300.0
+    assert first_step_seconds(600.0) == 1800.0 and first_step_seconds(1.0) == 120.0
     seen = Watched()
     seen.watch.arm()
-    assert seen.after(299.0) == [] and seen.after(2.0) == [(301.0, 300.0)]
+    assert seen.after(119.0) == [] and seen.after(2.0) == [(121.0, 120.0)]
     seen.watch.start_from(100)
     assert seen.after(1.0) == [] and seen.watch.state == "first step", "numbers of an earlier fit are no progress"
-    assert seen.after(250.0, begun=101, ended=101) == [] and seen.watch.state == "training"
+    assert seen.after(100.0, begun=101, ended=101) == [] and seen.watch.state == "training"
 
 
 def test_evaluation_is_progress_and_its_first_batch_gets_longer() -> None:
@@ -154,7 +154,7 @@ def value(**sections: Any) -> Any:
 def test_several_processes_have_a_watchdog_by_themselves(kind: str) -> None:
     config = Config.model_validate({"strategy": {"kind": kind}})
     found = Watchdog().value(config)
-    assert found == {"stall_seconds": 600.0, "end": True}
+    assert found == {"stall_seconds": 600.0, "first_step_seconds": 1800.0, "end": True}
     forecast = Watchdog().forecast(found, machine(), config)
     assert forecast.status is Status.APPLIED and kind in forecast.message and "1800 s" in forecast.message
     assert "exit code 75" in forecast.message
@@ -162,8 +162,8 @@ def test_several_processes_have_a_watchdog_by_themselves(kind: str) -> None:
 
 def test_one_process_has_it_where_the_config_asks() -> None:
     assert value() is None and value(strategy={"kind": "mirrored"}) is None
-    assert value(watchdog={}) == {"stall_seconds": 600.0, "end": True}
-    asked = {"stall_seconds": 5.0, "end": False}
+    assert value(watchdog={}) == {"stall_seconds": 600.0, "first_step_seconds": 1800.0, "end": True}
+    asked = {"stall_seconds": 5.0, "first_step_seconds": 30.0, "end": False}
     assert value(watchdog=asked, strategy={"kind": "horovod"}) == asked
     message = Watchdog().forecast(asked, machine(), Config.model_validate({"watchdog": asked})).message
     assert "exit code" not in message and "by itself" not in message

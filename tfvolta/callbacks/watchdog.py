@@ -19,7 +19,7 @@ class Watchdog(Carrier):
         ``model.fit(dataset, callbacks=[..., tfvolta.callbacks.Watchdog(stall_seconds=300)])``, last in the list
 
     Args:
-        stall_seconds: Time without a finished batch; the first step of a fit gets three times as long, 300 s at least.
+        stall_seconds: Time without a finished batch; the first step of a fit gets three times as long, 120 s at least.
         end: Whether the process ends, with exit code 75, after the stacks were written.
         strict: Whether a watchdog that sees no batch is an error instead of a warning.
 

@@ -129,4 +129,7 @@ class Watchdog(Section):
     stall_seconds: float = Field(
         600.0, gt=0, description="Time without a finished step after which stacks are written."
     )
+    first_step_seconds: Optional[float] = Field(
+        None, gt=0, description="The same for a first step, which traces and compiles; three times it, 120 s at least."
+    )
     end: bool = Field(True, description="End the process after the stacks were written.")

@@ -11,10 +11,10 @@ from typing import Callable, NamedTuple, Optional
 from tfvolta.evidence.heartbeat import BEGUN, ENDED, EPOCH, OTHER, HeartbeatFile
 from tfvolta.knobs.ticker import Ticker
 
-# The first step of a fit, and the first of an evaluation in it, trace and compile: they get this many times the limit,
-# and at least so many seconds.
+# The first step of a fit, and the first of an evaluation in it, trace and compile: where the config does not say how
+# long that may take, they get this many times the limit, and at least so many seconds.
 FIRST_STEP_FACTOR = 3.0
-LEAST_FIRST_STEP_SECONDS = 300.0
+LEAST_FIRST_STEP_SECONDS = 120.0
 THREAD_NAME = "tfvolta-watchdog"
 _PERIOD_SECONDS = 1.0
 _CALLS_FIT = "fit"
@@ -37,11 +37,18 @@ class StallWatch:
         answers: Whether SIGUSR1 makes this process write its stacks; goes into the heartbeat.
     """
 
-    def __init__(self, stall_seconds: Optional[float], ends: bool = False, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        stall_seconds: Optional[float],
+        first_step: Optional[float] = None,
+        ends: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         """Prepares; the thread starts with the first ``arm``.
 
         Args:
             stall_seconds: Time without a finished batch; None writes signs of life and watches nothing.
+            first_step: Seconds for a first step; from ``stall_seconds`` when None.
             ends: Whether the process ends when it stands still; goes into the heartbeat.
             clock: Seconds that never go back.
         """
@@ -51,6 +58,7 @@ class StallWatch:
         self.state = "between fits"
         self.answers = False
         self._stall_seconds = stall_seconds
+        self._first_step = first_step
         self._clock = clock
         self._file: Optional[HeartbeatFile] = None
         period = _PERIOD_SECONDS if stall_seconds is None else min(_PERIOD_SECONDS, stall_seconds / 5)
@@ -105,7 +113,7 @@ class StallWatch:
         if self._stall_seconds is None or self.state not in ("first step", "training", "evaluating"):
             return None
         is_first = self.state == "first step" or (self.state == "evaluating" and self.counts[OTHER] == self._others)
-        return first_step_seconds(self._stall_seconds) if is_first else self._stall_seconds
+        return (self._first_step or first_step_seconds(self._stall_seconds)) if is_first else self._stall_seconds
 
     def check(self) -> None:
         """Looks for progress, as the thread does once a second."""

@@ -12,7 +12,7 @@ from tfvolta.phase import Moment, Phase
 
 # Kinds in which one process can wait for another for ever.
 MULTI_PROCESS = ("multi_worker_mirrored", "horovod", "parameter_server")
-_DEFAULT = {"stall_seconds": 600.0, "end": True}
+_DEFAULT = {"stall_seconds": 600.0, "first_step_seconds": first_step_seconds(600.0), "end": True}
 
 
 class Watchdog(Knob):
@@ -24,14 +24,15 @@ class Watchdog(Knob):
     """
 
     name = "watchdog"
-    keys = ("watchdog.stall_seconds", "watchdog.end")
+    keys = ("watchdog.stall_seconds", "watchdog.first_step_seconds", "watchdog.end")
     phase = Phase.RUNNING
     closes_at = Moment.NEVER
 
     def value(self, config: Any) -> Optional[Any]:
         stall_seconds = config.get("watchdog.stall_seconds")
         if stall_seconds is not None:
-            return {"stall_seconds": stall_seconds, "end": config.get("watchdog.end")}
+            first = config.get("watchdog.first_step_seconds") or first_step_seconds(stall_seconds)
+            return {"stall_seconds": stall_seconds, "first_step_seconds": first, "end": config.get("watchdog.end")}
         return dict(_DEFAULT) if config.get("strategy.kind") in MULTI_PROCESS else None
 
     def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
@@ -42,7 +43,9 @@ class Watchdog(Knob):
 
     def apply(self, value: Any, context: Context) -> None:
         if context.saved.get(self.name) is None:
-            context.saved[self.name] = StallWatch(value["stall_seconds"], value["end"])
+            context.saved[self.name] = StallWatch(
+                value["stall_seconds"], first_step=value["first_step_seconds"], ends=value["end"]
+            )
 
     def verify(self, value: Any, context: Context) -> Outcome:
         watch = context.saved.get(self.name)
@@ -51,7 +54,9 @@ class Watchdog(Knob):
         observed = {"running": running, "steps": begun}
         if running and begun:
             return Outcome(Status.APPLIED, f"The watchdog runs and has seen step {begun}. {describe(value)}", observed)
-        if context.model is None or context.bridge.train_graph(context.model) is None:
+        # A model that an earlier fit has traced is given to this one before its first batch.
+        beginning = bool(getattr(context, "in_fit", False))
+        if beginning or context.model is None or context.bridge.train_graph(context.model) is None:
             return Outcome(Status.PENDING, "No batch has begun yet.", observed)
         return Outcome(
             Status.NO_EFFECT,
@@ -73,5 +78,5 @@ def describe(value: Any) -> str:
     then = "the stacks of all threads are written"
     if value["end"]:
         then += f" and the process ends with exit code {StallError.exit_code}"
-    first = f"a first step, which traces and compiles, gets {first_step_seconds(seconds):g} s"
+    first = f"a first step, which traces and compiles, gets {value['first_step_seconds']:g} s"
     return f"After {seconds:g} s without a finished batch {then}; {first}."

@@ -99,7 +99,7 @@ class Launcher:
     def _start_once(self, start: Start, signals: Signals, guardian: Guardian) -> Result:
         os.makedirs(start.heartbeats, exist_ok=True)
         workers: list[Worker] = []
-        with self._meeting_place(start) as met:
+        with self._meeting_place(start, signals) as met:
             self._introduce(met)
             try:
                 for task in self._tasks:
@@ -113,10 +113,11 @@ class Launcher:
                     worker.end_now()
 
     @contextlib.contextmanager
-    def _meeting_place(self, start: Start) -> Iterator[Start]:
+    def _meeting_place(self, start: Start, signals: Signals) -> Iterator[Start]:
         """Where the workers of one start find each other: ports of their own, or Horovod's rendezvous server."""
         if self._request.kind == "horovod":
-            with contextlib.closing(Rendezvous(len(self._tasks), self._environ)) as server:
+            server = Rendezvous(len(self._tasks), self._environ, lambda: signals.tells_to_end)
+            with contextlib.closing(server):
                 yield dataclasses.replace(start, rendezvous_port=server.port)
         else:
             with Ports(len(self._tasks)) as ports:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Mapping, Optional
+from typing import Callable, Mapping, Optional
 
 from tfvolta.errors import LaunchError, Problem
 from tfvolta.launch.process import start_process
@@ -31,19 +31,24 @@ class Rendezvous:
         port: Where it listens.
     """
 
-    def __init__(self, size: int, environ: Mapping[str, str]):
+    def __init__(self, size: int, environ: Mapping[str, str], stops: Callable[[], bool] = lambda: False):
         """Starts the server, and waits until it listens.
 
         Args:
             size: Number of ranks.
             environ: Of the launcher.
+            stops: Whether the launcher was told to end.
 
         Raises:
             LaunchError: It does not start, with what it said.
+            KeyboardInterrupt: The launcher was told to end.
         """
         command = [sys.executable, "-m", "tfvolta.launch.rendezvous", str(size)]
         self._popen = start_process(command, environ)
-        line = _first_line(self._popen)
+        line = _first_line(self._popen, stops)
+        if stops():
+            self.close()
+            raise KeyboardInterrupt
         if line is None or not line.strip().isdigit():
             self.close()
             raise LaunchError("Horovod's rendezvous server does not start.", [self._problem()])
@@ -66,12 +71,14 @@ class Rendezvous:
         )
 
 
-def _first_line(popen: subprocess.Popen[bytes]) -> Optional[bytes]:
+def _first_line(popen: subprocess.Popen[bytes], stops: Callable[[], bool]) -> Optional[bytes]:
     """What the process prints first; None where it ends or takes too long."""
     assert popen.stdout is not None
     until, text = time.monotonic() + _START_SECONDS, b""
     while b"\n" not in text:
-        ready, _, _ = select.select([popen.stdout], [], [], max(0.0, until - time.monotonic()))
+        ready, _, _ = select.select([popen.stdout], [], [], 0.2)
+        if not ready and time.monotonic() < until and not stops():
+            continue
         piece = os.read(popen.stdout.fileno(), 4096) if ready else b""
         if not piece:
             return None

@@ -47,6 +47,11 @@ class Signals:
         os.close(self.handle)
         os.close(self._writing)
 
+    @property
+    def tells_to_end(self) -> bool:
+        """Whether a signal that ends a run has come and was not taken yet."""
+        return any(number in ENDING for number in self._come)
+
     def come(self) -> list[int]:
         """The signals since the last call, but the ends of children."""
         try:

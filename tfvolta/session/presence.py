@@ -13,7 +13,7 @@ from typing import Any, Mapping, Optional
 
 from tfvolta.cluster import resolve
 from tfvolta.errors import ClusterError
-from tfvolta.evidence.heartbeat import HeartbeatFile
+from tfvolta.evidence.heartbeat import HeartbeatFile, file_stem
 from tfvolta.evidence.place import Place
 
 # One file a process, whatever sessions it opens: (folder, worker, process) -> file.
@@ -43,8 +43,19 @@ def heartbeat_of(place: Place, folder: str) -> Optional[HeartbeatFile]:
     key = (place.heartbeats or folder, place.worker or "worker 0", os.getpid())
     if key not in _files:
         with contextlib.suppress(OSError):
+            _claim(key[0], key[1])
             _files[key] = HeartbeatFile(key[0], key[1], place.rank, shared=place.heartbeats is None)
     return _files.get(key)
+
+
+def _claim(folder: str, worker: str) -> None:
+    """A process that a worker starts inherits its environment, and must not speak in its name.
+
+    Raises:
+        FileExistsError: Another process speaks for that worker.
+    """
+    os.makedirs(folder, exist_ok=True)
+    os.close(os.open(os.path.join(folder, f".{file_stem(worker)}.owner"), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
 
 
 def announce(place: Place) -> None:
