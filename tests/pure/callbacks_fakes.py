@@ -8,6 +8,7 @@ from typing import Any, Iterable, Optional
 import pytest
 
 from tfvolta.bridge.base import JitState, LossScaleState, StepCounts
+from tfvolta.bridge.reduction import ReductionState
 
 
 class FakeBridge:
@@ -22,6 +23,7 @@ class FakeBridge:
         self.examples: Optional[int] = None
         self.counts: Optional[StepCounts] = StepCounts(0, 0)
         self.scale: Optional[LossScaleState] = None
+        self.reduced: Optional[ReductionState] = None
 
     def trace_count(self, model: Any) -> int:
         self.trace_questions += 1
@@ -41,6 +43,9 @@ class FakeBridge:
 
     def accumulation_steps(self, optimizer: Any) -> int:
         return 1
+
+    def reduction(self, model: Any) -> Optional[ReductionState]:
+        return self.reduced
 
     def mend(self, model: Any) -> bool:
         return False

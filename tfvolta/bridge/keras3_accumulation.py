@@ -37,6 +37,11 @@ def needs_help(model: Any) -> bool:
     return bool(several or keras3_replicas.innermost(optimizer).use_ema)
 
 
+def is_taken_over(optimizer: Any) -> bool:
+    """Whether the bridge carries out an optimiser's accumulation."""
+    return bool(getattr(keras3_replicas.innermost(optimizer), "__dict__", {}).get(_TAKEN))
+
+
 def set_taken_over(inner: Any, value: bool) -> None:
     """Makes an optimiser update each time it is called, or do as Keras does again."""
     if value == bool(inner.__dict__.get(_TAKEN)):

@@ -15,7 +15,15 @@ import keras
 import tensorflow as tf
 from keras.src import backend, ops
 
-from tfvolta.bridge import gradients, keras3_functions, keras3_guard, keras3_loss_scale, keras3_reduction, loop_refusals
+from tfvolta.bridge import (
+    gradients,
+    keras3_accumulation,
+    keras3_functions,
+    keras3_guard,
+    keras3_loss_scale,
+    keras3_reduction,
+    loop_refusals,
+)
 from tfvolta.bridge.base import LossScaleSettings, StepCounts
 from tfvolta.bridge.gradient_path import Arrival
 
@@ -40,7 +48,7 @@ class CustomLoopPart:
         return bool(getattr(self.inner_optimizer(optimizer), "use_ema", False))
 
     def accumulation_steps(self, optimizer: Any) -> int:
-        return int(getattr(self.inner_optimizer(optimizer), "gradient_accumulation_steps", None) or 1)
+        return 1 if keras3_accumulation.is_taken_over(optimizer) else keras3_accumulation.steps_of(optimizer)
 
     def scale_loss(self, optimizer: Any, loss: Any) -> Any:
         return gradients.scaled(loss, _scale(optimizer))

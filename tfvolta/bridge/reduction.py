@@ -88,6 +88,19 @@ class ReductionState:
     gradient_bytes: Optional[int] = None
     wire_bytes: Optional[int] = None
 
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON values, for evidence; what waits at the end of a fit was not used."""
+        return {
+            "compression": self.settings.compression,
+            "every": self.settings.every,
+            "all_reduce": None if self.settings.all_reduce is None else self.settings.all_reduce.name,
+            "batches": self.batches,
+            "updates": self.updates,
+            "unused_batches": self.pending,
+            "gradient_bytes": self.gradient_bytes,
+            "wire_bytes": self.wire_bytes,
+        }
+
 
 @dataclasses.dataclass(frozen=True)
 class ReductionGraph:

@@ -118,7 +118,10 @@ class LossScaleMonitor(Callback):
         counts = _since(self._start, now)
         attempted = None if counts is None else counts.attempted
         per_call = self.bridge.steps_per_execution(self.model)
-        accumulates = self.bridge.accumulation_steps(getattr(self.model, "optimizer", None)) > 1
+        state = self.bridge.reduction(self.model)
+        accumulates = self.bridge.accumulation_steps(getattr(self.model, "optimizer", None)) > 1 or (
+            state is not None and state.settings.every > 1
+        )
         return attempted if attempted and not accumulates and batch + 1 - per_call < attempted <= batch else batch + 1
 
 

@@ -135,6 +135,10 @@ class Throughput(Callback):
 
 
 def _attempted_steps(bridge: Bridge, model: Any) -> Optional[int]:
+    """Batches that were trained, by the optimiser's count of steps, or counted where one step takes several batches."""
+    state = bridge.reduction(model)
+    if state is not None and state.settings.every > 1:
+        return state.batches
     counts = bridge.step_counts(model)
     return None if counts is None else counts.applied + (counts.skipped or 0)
 

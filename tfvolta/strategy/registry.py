@@ -16,6 +16,7 @@ from tfvolta.strategy.mirrored import Mirrored
 from tfvolta.strategy.multi_worker import MultiWorkerMirrored
 from tfvolta.strategy.one_device import OneDevice
 from tfvolta.strategy.parameter_server import ParameterServer
+from tfvolta.strategy.reduction import unreduced
 
 if TYPE_CHECKING:
     from tfvolta.config.schema import Config
@@ -88,7 +89,7 @@ def problems(config: Config, facts: Facts, environ: Optional[Mapping[str, str]] 
     unknown = unknown_kind(name, devices.where(config, "strategy.kind"))
     if unknown is not None:
         return [unknown, *communication.missing_keys(config, name)]
-    found = _KINDS[name].problems(config, facts, environ)
+    found = [*_KINDS[name].problems(config, facts, environ), *unreduced(config, name)]
     more = (stray_section(config), jit_problem(config, facts))
     return [*found, *(problem for problem in more if problem is not None)]
 
