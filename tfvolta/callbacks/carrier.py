@@ -58,22 +58,35 @@ class Carrier(Callback):
         if self._calls_until_verified:
             self._calls_until_verified -= 1
             if not self._calls_until_verified:
-                self._look()
+                self._look_at_a_whole_window()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Verifies after a first epoch that was too short for the batch hook."""
         if self._calls_until_verified:
-            self._calls_until_verified = 0
-            self._look()
+            self._look_at_a_whole_window()
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Says in a line how the settings ended, once; ``tfvolta run`` prints a whole report instead."""
+        if self._calls_until_verified:
+            self._look()
+        state = self.bridge.reduction(self.model)
+        if state is not None:
+            self.session.measured("reduction", state.to_json())
         if self.session.origin.script is None and self.session.ledger.summary() != self._said:
             self._said = self.session.ledger.summary()
             evidence = f"; evidence in {self.session.recorder.path}" if self.session.recorder.path else ""
             print(f"tfvolta: {self._said}{evidence}", file=sys.stderr)
 
+    def _look_at_a_whole_window(self) -> None:
+        """Verifies, but not before the first update where that takes several batches: it is traced only then."""
+        state = self.bridge.reduction(self.model)
+        if state is not None and state.settings.every > 1 and not state.updates:
+            self._calls_until_verified = 1
+        else:
+            self._look()
+
     def _look(self) -> None:
+        self._calls_until_verified = 0
         self.session.step_traced(self.model)
         if self._audit_again:
             self._audit()
