@@ -11,6 +11,10 @@ from tfvolta.phase import Moment, Phase
 from tfvolta.strategy import registry
 from tfvolta.strategy.factory import build_strategy, verify_strategy
 from tfvolta.strategy.horovod_knobs import HOROVOD_KNOBS
+from tfvolta.strategy.reduction_knobs import REDUCTION_KNOBS
+
+# Keys of the communication section that are knobs of their own.
+_OWN_KNOBS = ("compression", "reduce_every")
 
 
 class StrategyKind(Knob):
@@ -75,7 +79,7 @@ class Communication(Knob):
 
     def value(self, config: Any) -> Optional[Any]:
         if config.communication is not None:
-            return config.communication.model_dump(exclude_none=True)
+            return config.communication.model_dump(exclude_none=True, exclude=set(_OWN_KNOBS))
         # Without a section the defaults of a strategy with several replicas are shown and verified all the same.
         return {} if registry.kind_name(config) not in ("default", "one_device") else None
 
@@ -97,4 +101,4 @@ def _nothing_to_reduce() -> Outcome:
     return Outcome(Status.NOT_APPLICABLE, "One replica: there is nothing to reduce.")
 
 
-STRATEGY_KNOBS: tuple[Knob, ...] = (StrategyKind(), Communication(), *HOROVOD_KNOBS)
+STRATEGY_KNOBS: tuple[Knob, ...] = (StrategyKind(), Communication(), *HOROVOD_KNOBS, *REDUCTION_KNOBS)
