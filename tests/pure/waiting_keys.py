@@ -3,8 +3,6 @@
 WAITING = (
     "strategy.shard_above_mb",
     "communication.hierarchical",
-    "communication.compression",
-    "communication.reduce_every",
     "communication.cycle_time_ms",
     "communication.groups",
     "horovod.",
