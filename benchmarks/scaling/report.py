@@ -76,3 +76,22 @@ def markdown(results: dict[str, Any]) -> str:
     for name, title in _TITLES.items():
         lines += ["", f"## {title}", "", *family(results["rows"], name)]
     return "\n".join(lines) + "\n"
+
+
+def links() -> list[str]:
+    """The table of links, from the package's own constants."""
+    from tfvolta.cost.link import LINKS
+
+    head = ["| link | line rate, GB/s | all-reduce, GB/s | sources |", "|---|---|---|---|"]
+    return head + [
+        f"| {link.title} | {link.peak_gb_s:g} | {link.bus_gb_s:g} | {link.peak_source}; {link.bus_source} |"
+        for link in LINKS.values()
+    ]
+
+
+def documented(results: dict[str, Any]) -> list[str]:
+    """What docs/estimate_scaling.md shows of the results: everything but the other models."""
+    lines = summary(results)
+    for name in ("resnet", "bert", "electra"):
+        lines += ["", f"### {_TITLES[name]}", "", *family(results["rows"], name)]
+    return lines

@@ -11,7 +11,12 @@ SUBJECTS = ("scaling",)
 
 def add_parser(subparsers: Any) -> None:
     """Adds the command and what it can estimate."""
-    parser = subparsers.add_parser("estimate", help="predict scaling before training", description=__doc__)
+    parser = subparsers.add_parser(
+        "estimate",
+        help="predict scaling before training",
+        description=__doc__,
+        epilog="Each subject has --help of its own, and prints JSON with --json.",
+    )
     subjects = parser.add_subparsers(title="subjects", metavar="SUBJECT", required=True)
     for name in SUBJECTS:
         importlib.import_module(f"tfvolta.cli.estimate_{name}").add_parser(subjects)

@@ -76,6 +76,3 @@ def _changes(reduction: Reduction, fabric: Fabric) -> Iterator[tuple[str, str, R
         passes = factor * reduction.reduce_every
         changed = dataclasses.replace(reduction, reduce_every=passes)
         yield f"communication.reduce_every: {passes}", f"an update sees {factor} times as many examples", changed
-    if reduction.xla:
-        changed = dataclasses.replace(reduction, xla=False)
-        yield "xla.jit: off", "if the pass were no slower without XLA, which it usually is", changed
