@@ -29,8 +29,8 @@ _MEMORY_GB_S = (
     ("P100", 732.0),
     ("T4", 320.0),
 )
-# Share of it that a copy reaches: 790 of 900 GB/s on a V100, measured with cudaMemcpy. Source: T. Warburton, Rough-n-Ready
-# Roofline: NVIDIA V100 edition (paranumal.com, 2018).
+# Share of it that a copy reaches: 790 of 900 GB/s on a V100, measured with cudaMemcpy. Source: Rough-n-Ready Roofline:
+# NVIDIA V100 edition (paranumal.com, 2018).
 _COPY_SHARE = 790.0 / 900.0
 # A host bridge splits traffic between GPUs into small packets. Source: NCCL, src/graph/topo.h, INTEL_P2P_OVERHEAD.
 _HOST_BRIDGE_SHARE = 5.0 / 6.0
