@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launched import LIMIT_SECONDS, Launched, elapsed, launch, summary
+from tests.processes.launched import LIMIT_SECONDS, Launched, clean_environment, elapsed, launch, summary
 
 # MultiWorkerMirroredStrategy divides the 32 examples: 4 steps an epoch.
 TRAIN = """
@@ -45,6 +47,16 @@ def evidences(folder: Path, launched: Launched, start: int = -1) -> dict[str, di
     return {evidence["worker"]["name"]: evidence for evidence in found}
 
 
+def report(folder: Path, run: str) -> str:
+    """What ``tfvolta report`` says of a run, in one line."""
+    command = [sys.executable, "-m", "tfvolta", "report", run]
+    done = subprocess.run(
+        command, cwd=folder, env=clean_environment(), capture_output=True, text=True, timeout=LIMIT_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stdout.split())
+
+
 def test_a_worker_dies_and_training_goes_on_from_the_backup(tmp_path: Path) -> None:
     done = launch(tmp_path, TRAIN, *OPTIONS, "--max-restarts", "1", "--grace-seconds", "1", arguments=("die",))
     assert done.code == 0, done.err[-60:]
@@ -58,6 +70,9 @@ def test_a_worker_dies_and_training_goes_on_from_the_backup(tmp_path: Path) -> N
     assert set(first) == set(second) == {"worker 0", "worker 1"}
     assert {evidence["status"] for evidence in second.values()} == {"completed"}
     assert first["worker 1"]["status"] == "running" and second["worker 0"]["worker"]["restart"] == 1
+    runs = summary(done)["runs"]
+    assert "worker 1 exited with code 9 (at step 6)" in report(tmp_path, runs[0])
+    assert "worker 1 exited with code 0 (at step 16)" in report(tmp_path, runs[1])
     assert second["worker 1"]["outcomes"]["watchdog"]["status"] == "APPLIED"
     assert sum("evidence in" in line for line in done.err) == 2, "the chief of each start, and nobody else"
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any, Optional
 
 from tfvolta.cli.config_arguments import add_config_arguments, load_from
@@ -129,6 +130,7 @@ def requested(arguments: argparse.Namespace, config: Any, facts: Any) -> Any:
         grace_seconds=GRACE_SECONDS if arguments.grace_seconds is None else arguments.grace_seconds,
         log_directory=None if arguments.engine else log_folder(arguments.log_directory),
         quiet=arguments.quiet,
+        run_directory=None if config is None else Path(config.run.directory).expanduser().absolute(),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, Optional, Sequence
 
 from tfvolta.errors import LaunchError, Problem
+from tfvolta.evidence.launch_record import write_launch
 from tfvolta.evidence.store import new_run_id
 from tfvolta.facts.schema import Facts
 from tfvolta.launch.binding import Binding, bind
@@ -86,6 +87,7 @@ class Launcher:
                     start = Start(run_ids[-1], os.path.join(folder, str(restart)), restart)
                     result = self._start_once(start, signals, guardian)
                     self._report(result)
+                    self._record(start, result)
                     again = restart < self._request.max_restarts
                     if not again or result.interrupted or result.code in (0, _REFUSED):
                         break
@@ -169,6 +171,20 @@ class Launcher:
             if others:
                 say(f"after that: {'; '.join(others)}")
         self._flush()
+
+    def _record(self, start: Start, result: Result) -> None:
+        """Puts how each worker ended beside the evidence that it wrote itself."""
+        if self._request.run_directory is None:
+            return
+        content = {
+            "kind": self._request.kind,
+            "command": list(self._request.command),
+            "restart": start.restart,
+            "exit_code": result.code,
+            "failed": None if result.failed is None else str(result.failed),
+            "ended": {each.name: str(each) for each in result.ended},
+        }
+        write_launch(self._request.run_directory / start.run_id, content)
 
     def _flush(self) -> None:
         for outlet in self._outlets:

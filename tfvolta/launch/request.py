@@ -38,6 +38,7 @@ class Request:
         grace_seconds: Time that workers get to end by themselves.
         log_directory: Folder for a file per worker, or None.
         quiet: Whether the launcher says nothing of its own but what went wrong.
+        run_directory: Folder of runs in which workers write evidence; None for plain scripts.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Request:
     grace_seconds: float = GRACE_SECONDS
     log_directory: Optional[Path] = None
     quiet: bool = False
+    run_directory: Optional[Path] = None
 
     @property
     def tasks(self) -> tuple[Task, ...]:

@@ -13,7 +13,7 @@ from tfvolta.outcome import Status
 from tfvolta.report.style import fields, heading, make_console, new_table, print_path, problem_text, status_text
 from tfvolta.report.verdict import verdict
 from tfvolta.report.words import shown
-from tfvolta.report.workers import worker_lines
+from tfvolta.report.workers import chief_ended, worker_lines
 
 _VERDICT_COLOURS = {"completed": "green", "failed": "red", "refused": "red", "interrupted": "yellow"}
 
@@ -32,6 +32,9 @@ def print_report(
     console = make_console(console)
     console.print(Text(verdict(evidence), style=f"bold {_VERDICT_COLOURS.get(evidence.status, 'yellow')}"))
     fields(console, _header(evidence))
+    ended = chief_ended(path, evidence.worker.name) if path is not None and evidence.worker is not None else ""
+    if ended:
+        fields(console, [("launcher", ended)])
     _print_problems(console, evidence)
     _print_settings(console, evidence)
     _print_measurements(console, evidence)
@@ -147,7 +150,10 @@ def _print_workers(console: Console, path: str) -> None:
     lines = worker_lines(path)
     if lines:
         heading(console, "Other workers")
-        fields(console, [(line.name, line.verdict) for line in lines])
+        said = [
+            (line.name, f"{line.verdict} The launcher: {line.ended}." if line.ended else line.verdict) for line in lines
+        ]
+        fields(console, said)
 
 
 def _print_error(console: Console, evidence: Evidence) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from tfvolta.errors import EvidenceError
+from tfvolta.evidence.launch_record import read_endings
 from tfvolta.evidence.place import WORKERS
 from tfvolta.evidence.reading import FILE_NAME, read
 from tfvolta.report.verdict import verdict
@@ -20,12 +21,14 @@ class WorkerLine:
     Attributes:
         name: Such as ``worker 1``.
         verdict: How it ended, in a sentence; or why its evidence cannot be read.
+        ended: How its launcher saw it end; empty without one.
         path: Its evidence.
     """
 
     name: str
     verdict: str
     path: str
+    ended: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The line as JSON values."""
@@ -34,8 +37,15 @@ class WorkerLine:
 
 def worker_lines(path: Union[str, os.PathLike[str]]) -> list[WorkerLine]:
     """The other workers of the run whose chief wrote this evidence file, in the order of their ranks."""
-    files = sorted((Path(path).parent / WORKERS).glob(f"*/{FILE_NAME}"), key=_number)
-    return [_line(file) for file in files]
+    run = Path(path).parent
+    ended = read_endings(run)
+    lines = [_line(file) for file in sorted((run / WORKERS).glob(f"*/{FILE_NAME}"), key=_number)]
+    return [dataclasses.replace(line, ended=ended.get(line.name, "")) for line in lines]
+
+
+def chief_ended(path: Union[str, os.PathLike[str]], name: str) -> str:
+    """How the launcher saw the process end that wrote this evidence file; empty without a launcher."""
+    return read_endings(Path(path).parent).get(name, "")
 
 
 def _number(file: Path) -> tuple[str, int]:
