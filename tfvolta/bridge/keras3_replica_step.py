@@ -46,13 +46,17 @@ def replica_step(model: Any, step_function: _Step) -> _Step:
     step = _with_averaged_logs(step_function) if workers.spans_workers(strategy) else step_function
     if not is_compiled_inside(model):
         return step
-    compiled = tf.function(step, autograph=False, reduce_retracing=True, jit_compile=True)
+    compiled = _compiled(step)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def compiled_step(data: Any) -> Any:
         return compiled(data)
 
     return compiled_step  # type: ignore[no-any-return]
+
+
+def _compiled(step: _Step) -> Any:
+    return tf.function(step, autograph=False, reduce_retracing=True, jit_compile=True)
 
 
 def merged(outputs: Any, strategy: Any) -> Any:
