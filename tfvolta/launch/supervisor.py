@@ -134,7 +134,10 @@ class Supervisor:
             return
         self._error.say(f"{signal_name(number)}: passed on to the workers")
         self._signal_all(number)
-        if self._interrupted is None:
+        if self._interrupted is None and number == signal.SIGTERM:
+            # Workers save now, and a second SIGTERM would disturb them.
+            self._escalation.begin(2 * self._grace_seconds, signal.SIGKILL)
+        elif self._interrupted is None:
             self._escalation.begin(self._grace_seconds)
         else:
             self._escalation.sooner(0.0)
