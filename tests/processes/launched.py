@@ -13,11 +13,19 @@ import sys
 import textwrap
 import threading
 import time
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Mapping, Optional, Sequence
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+# Workers without TensorFlow are the same on every stack.
+once = pytest.mark.skipif(
+    version("tensorflow").startswith("2.15") or os.environ.get("TF_USE_LEGACY_KERAS") == "1",
+    reason="no TensorFlow in these workers; run once, on keras3",
+)
 # Generous, for machines on which several test runs share two cores.
 LIMIT_SECONDS = 120.0
 # Before what a test's workers do: each says who it is, so that the test knows whom to look for afterwards.

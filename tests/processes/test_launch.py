@@ -8,19 +8,23 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.processes.launched import LIMIT_SECONDS, Launched, assert_gone, clean_environment, elapsed, launch, summary
+from tests.processes.launched import (
+    LIMIT_SECONDS,
+    Launched,
+    assert_gone,
+    clean_environment,
+    elapsed,
+    launch,
+    once,
+    summary,
+)
 from tfvolta.launch.process import start_process
 
-# Such workers are the same on every stack; what differs is in test_launch_training.
-pytestmark = pytest.mark.skipif(
-    version("tensorflow").startswith("2.15") or os.environ.get("TF_USE_LEGACY_KERAS") == "1",
-    reason="no TensorFlow in these workers; run once, on keras3",
-)
+pytestmark = once  # what differs between stacks is in test_launch_training
 
 
 def test_lines_are_whole_prefixed_and_in_their_stream(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launched import LIMIT_SECONDS, Launched, clean_environment, elapsed, launch, summary
+from tests.processes.launched import LIMIT_SECONDS, Launched, clean_environment, elapsed, launch, once, summary
 
 TRAIN = """
 import os
@@ -111,6 +111,7 @@ def fit(steps, hang_after):
 """
 
 
+@once
 def test_the_launcher_names_the_worker_for_which_the_others_wait(tmp_path: Path) -> None:
     """The workers' own watchdogs tell and do nothing here, as when no thread of a worker gets on."""
     body = TRAINS.format(limit=1.0, ends=True) + "fit(14, 11 if index == 1 else 13)\n"
@@ -125,6 +126,7 @@ def test_the_launcher_names_the_worker_for_which_the_others_wait(tmp_path: Path)
         assert any(line.startswith(f"[worker {index}]") and "work.py" in line and "in fit" in line for line in done.err)
 
 
+@once
 def test_a_watchdog_that_only_tells_lets_the_launch_go_on(tmp_path: Path) -> None:
     body = TRAINS.format(limit=0.5, ends=False) + "print('READY', flush=True)\nfit(3, 2)\n"
     with Launched(tmp_path, body, "--workers", "2", "--grace-seconds", "1") as launched:
@@ -134,6 +136,7 @@ def test_a_watchdog_that_only_tells_lets_the_launch_go_on(tmp_path: Path) -> Non
         assert launched.wait() == 143
 
 
+@once
 def test_the_step_of_a_worker_that_dies_is_the_one_it_was_in(tmp_path: Path) -> None:
     """Six steps take microseconds, and no file was written in between."""
     body = TRAINS.format(limit=100.0, ends=True) + textwrap.dedent("""
@@ -147,6 +150,7 @@ def test_the_step_of_a_worker_that_dies_is_the_one_it_was_in(tmp_path: Path) -> 
     assert any(line.startswith("tfvolta: worker 1 exited with code 9 (at step 6)") for line in done.said)
 
 
+@once
 def test_stopped_workers_are_noticed_and_killed(tmp_path: Path) -> None:
     body = TRAINS.format(limit=0.5, ends=True) + textwrap.dedent("""
     fit(3, 3)
@@ -168,6 +172,7 @@ for number in range(2):
 """
 
 
+@once
 def test_each_worker_writes_evidence_of_its_own(tmp_path: Path) -> None:
     """Two sessions in each of three workers, all in one folder of runs."""
     done = launch(tmp_path, EVIDENCE, "--workers", "3", "--json")
@@ -193,6 +198,7 @@ def test_each_worker_writes_evidence_of_its_own(tmp_path: Path) -> None:
     assert "worker 2  Completed" in shown.stdout
 
 
+@once
 def test_without_a_launcher_no_two_processes_share_a_file(tmp_path: Path) -> None:
     """TF_CONFIG from elsewhere: four processes of one cluster in one folder, at the same time."""
     (tmp_path / "work.py").write_text("import os\n" + EVIDENCE)
@@ -211,6 +217,7 @@ def test_without_a_launcher_no_two_processes_share_a_file(tmp_path: Path) -> Non
     assert sorted(pids) == sorted(2 * [process.pid for process in processes])
 
 
+@once
 @pytest.mark.skipif(os.environ.get("NO_COLOR") is not None, reason="colour is switched off")
 def test_prefixes_are_coloured_on_a_terminal_only(tmp_path: Path) -> None:
     import pty
