@@ -14,6 +14,7 @@ Source: tensorflow/python/distribute/coordinator/cluster_coordinator.py.
 from __future__ import annotations
 
 import collections
+import functools
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 import tensorflow as tf
@@ -37,6 +38,26 @@ def connect(addresses: Mapping[str, Sequence[str]], partitioner: Any) -> Any:
     # Where ``strategy.cluster_resolver`` looks; this strategy leaves it empty, and nobody could ask for its size.
     strategy.extended._cluster_resolver = resolver
     return strategy
+
+
+def explaining(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a model that names the process that was lost, whichever operation noticed it first."""
+
+    @functools.wraps(method)
+    def wrapper(model: Any, *arguments: Any, **keywords: Any) -> Any:
+        strategy = model.distribute_strategy
+        try:
+            return method(model, *arguments, **keywords)
+        except tf.errors.OpError as error:
+            if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+                raise
+            coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+            better = coordinator.explained(error) if isinstance(coordinator, Coordinator) else error
+            if better is error:
+                raise
+            raise better from error
+
+    return wrapper
 
 
 class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore[misc]
@@ -83,7 +104,7 @@ class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore
         try:
             remote = super().schedule(fn, args=args, kwargs=kwargs)
         except tf.errors.OpError as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
         self.given_out += 1
         self._outstanding.append((fn, remote))
         return remote
@@ -113,7 +134,7 @@ class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore
         try:
             super().join()
         except tf.errors.OpError as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
         self._raise_failure()
 
     def fail(self, error: Exception) -> None:
@@ -132,6 +153,7 @@ class Coordinator(tf.distribute.coordinator.ClusterCoordinator):  # type: ignore
         if self._failure is not None:
             raise self._failure
 
-    def _explained(self, error: Exception) -> Exception:
+    def explained(self, error: Exception) -> Exception:
+        """What to raise for one of TensorFlow's errors: that a process was lost, or the error itself."""
         explained = self._explain(error) if self._explain is not None else None
         return self._failure or explained or error

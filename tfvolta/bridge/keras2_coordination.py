@@ -19,6 +19,7 @@ import tensorflow as tf
 from tfvolta.bridge import keras2_whole_layers, served_variables
 from tfvolta.bridge.base import ServedPart
 from tfvolta.bridge.coordinated_data import why_not_remote
+from tfvolta.bridge.coordinator import explaining
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.errors import PlanError, Problem
 
@@ -41,8 +42,9 @@ class CoordinationPart:
         if getattr(model, _MARK, False):
             return False
         setattr(model, _MARK, True)
-        model.fit = _fit(self.package, model.fit)
-        model.evaluate = _evaluate(self.package, model.evaluate)
+        model.fit = explaining(_fit(self.package, model.fit))
+        model.evaluate = explaining(_evaluate(self.package, model.evaluate))
+        model.predict = explaining(model.predict)
         keras2_whole_layers.install(self.package)
         return True
 
@@ -137,7 +139,7 @@ def _dataset_of_arrays(package: Package, given: dict[str, Any]) -> Optional[Any]
         epochs=1,
         shuffle=given["shuffle"],
     )
-    return adapter.get_dataset()
+    return adapter.get_dataset().apply(tf.data.experimental.assert_cardinality(adapter.get_size()))
 
 
 def _with_endless_data(package: Package, given: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tfvolta.bridge import keras3_served, served_variables
 from tfvolta.bridge.base import ServedPart
+from tfvolta.bridge.coordinator import explaining
 from tfvolta.bridge.keras3_coordinated_function import CoordinatedFunction, CoordinatedPrediction
 from tfvolta.bridge.keras3_coordinated_iterator import CoordinatedIterator
 
@@ -63,6 +64,8 @@ def install() -> bool:
         ("_get_metrics_result_or_logs", _metrics_result),
     ):
         setattr(TensorFlowTrainer, name, make(getattr(TensorFlowTrainer, name)))
+    for name in ("fit", "evaluate", "predict"):
+        setattr(TensorFlowTrainer, name, explaining(getattr(TensorFlowTrainer, name)))
     return True
 
 

@@ -31,7 +31,7 @@ class Coordination:
         cluster: Who trains together.
         strategy: The ``tf.distribute.ParameterServerStrategy``.
         coordinator: ``tfvolta.bridge.coordinator.Coordinator`` of the strategy.
-        lost: Names of workers that were lost so far, those that came back included.
+        lost: Names of processes that were lost so far, workers that came back included.
     """
 
     def __init__(self, cluster: Cluster, partitioner: SizePartitioner, seconds: float) -> None:
@@ -107,10 +107,10 @@ class Coordination:
     # -- from the thread that watches
 
     def _on_lost(self, name: str) -> None:
+        self.lost.append(name)
         if name.startswith("ps "):
             self.coordinator.fail(self._server_lost(name))
             return
-        self.lost.append(name)
         logging.warning("tfvolta: %s at %s is gone; the other workers take its steps", name, self._addresses[name])
         with self._lock:
             if self._give_up is None and self._no_worker():
