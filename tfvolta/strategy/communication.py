@@ -77,6 +77,17 @@ _WHY: Mapping[tuple[str, str], tuple[str, str]] = {
         "MultiWorkerMirroredStrategy has packs of a size and no groups",
         "set pack_mb ~ bytes of all gradients / groups / 2**20 in place of groups",
     ),
+    ("parameter_server", "timeout_seconds"): (
+        "workers do not wait for each other, so there is no collective; a lost process is noticed by its connection",
+        "remove timeout_seconds; watchdog.stall_seconds says how long a step may take",
+    ),
+    **{
+        ("parameter_server", key): (
+            "each worker sends the gradient of each variable to the variable's server, and nothing is reduced",
+            f"remove {key}; strategy.shard_above_mb divides large variables, and so their gradients, over the servers",
+        )
+        for key in ("implementation", "num_packs", "pack_mb", "hierarchical", "cycle_time_ms", "groups")
+    },
 }
 
 
