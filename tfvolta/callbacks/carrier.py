@@ -72,7 +72,8 @@ class Carrier(Callback):
         state = self.bridge.reduction(self.model)
         if state is not None:
             self.session.measured("reduction", state.to_json())
-        if self.session.origin.script is None and self.session.ledger.summary() != self._said:
+        says = self.session.origin.script is None and self.session.place.is_chief
+        if says and self.session.ledger.summary() != self._said:
             self._said = self.session.ledger.summary()
             evidence = f"; evidence in {self.session.recorder.path}" if self.session.recorder.path else ""
             print(f"tfvolta: {self._said}{evidence}", file=sys.stderr)
