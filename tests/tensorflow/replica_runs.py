@@ -78,10 +78,10 @@ class Case:
         self.scale, self.mixed, self.evaluates = scale, mixed, evaluates
         self.compile_arguments = compile_arguments
 
-    def trained(self, strategy: Any) -> tuple[Any, dict[str, Any]]:
+    def trained(self, strategy: Any, seed: int = 7) -> tuple[Any, dict[str, Any]]:
         """A model after twenty steps, and what is compared."""
         with strategy.scope():
-            keras.utils.set_random_seed(7)
+            keras.utils.set_random_seed(seed)
             model = self.make()
             arguments = {"jit_compile": False, **self.compile_arguments}
             model.compile(self.optimizer(), "mse", metrics=["mae"], **arguments)

@@ -280,9 +280,10 @@ def test_what_cannot_work_under_a_strategy_is_refused(loops: dict[str, Any]) -> 
     assert "strategy.run" in refusals["outside"]
     if KERAS3:
         assert "optimizer.build(model.trainable_variables)" in refusals["unbuilt"]
-        assert "clip_by_global_norm" in refusals["clipped"]
     else:
-        assert refusals["unbuilt"] == refusals["clipped"] == "" and refusals["clipped weight"] == "-1.0"
+        assert refusals["unbuilt"] == ""
+    # Keras 3 by itself would clip each replica's share, 1 and 2, before it adds them up.
+    assert refusals["clipped"] == "" and refusals["clipped weight"] == "-1.0"
 
 
 def test_findings_that_need_replicas(loops: dict[str, Any]) -> None:

@@ -76,13 +76,16 @@ def unsynchronized_batch_norm(model: Any) -> Optional[Finding]:
 def clipped_shares(model: Any) -> Optional[Finding]:
     """Finds clipping that Keras 3 applies to each replica's share of the gradient instead of the sum.
 
+    In a fit with tfvolta's callbacks the optimiser adds up first.
+
     Source: ``_backend_apply_gradients`` clips and then calls ``_backend_update_step``, which adds up the replicas.
     """
-    from tfvolta.bridge import bridge_for, stack_of
+    from tfvolta.bridge import bridge_for
+    from tfvolta.bridge.clipped_sums import clips_sums
 
     optimizer = getattr(model, "optimizer", None)
     replicas = replicas_of(model)
-    if optimizer is None or replicas < 2 or stack_of(model) != "keras3":
+    if optimizer is None or replicas < 2 or clips_sums(optimizer):
         return None
     inner = bridge_for(optimizer).inner_optimizer(optimizer)
     name = next((name for name in _CLIPPING if getattr(inner, name, None)), None)
@@ -94,6 +97,5 @@ def clipped_shares(model: Any) -> Optional[Finding]:
         layers=(),
         why=f"Keras 3 clips the share of each replica before it adds them up: a share is 1/{replicas} of the gradient,"
         f" so the limit is up to {replicas} times what it says",
-        fix=f"divide {name} by {replicas}, or clip in a train_step of your own with"
-        " tfvolta.precision.clip_by_global_norm",
+        fix="fit with tfvolta's callbacks, which let Keras clip the sum",
     )

@@ -22,13 +22,13 @@ from tfvolta.bridge import (
     keras3_guard,
     keras3_loss_scale,
     keras3_reduction,
+    keras3_replicas,
     loop_refusals,
 )
 from tfvolta.bridge.base import LossScaleSettings, StepCounts
 from tfvolta.bridge.gradient_path import Arrival
 
 _Wrapper = keras.optimizers.LossScaleOptimizer
-_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 class CustomLoopPart:
@@ -59,13 +59,13 @@ class CustomLoopPart:
     def apply_true_gradients(self, optimizer: Any, grads_and_vars: Iterable[Any]) -> None:
         pairs = [tuple(pair) for pair in grads_and_vars]
         loop_refusals.refuse_empty(optimizer, pairs)
+        keras3_replicas.install(optimizer)  # which clips the sum over replicas, not each one's share
         grads, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if not isinstance(optimizer, _Wrapper):
             grads = gradients.rescaled(grads, _scale(optimizer))  # Keras divides by loss_scale_factor
             optimizer.apply_gradients(zip(grads, variables))
             return
         loop_refusals.refuse_cross_replica(optimizer)
-        _refuse_clipped_shares(optimizer)
         _build(optimizer, variables)
         keras3_reduction.take_path(
             optimizer,
@@ -141,20 +141,6 @@ def _build(wrapper: Any, variables: list[Any]) -> None:
     with backend.name_scope(wrapper.name, caller=wrapper):
         wrapper.build(variables)
     wrapper.built = True
-
-
-def _refuse_clipped_shares(wrapper: Any) -> None:
-    inner = wrapper.inner_optimizer
-    names = [name for name in _CLIPPING if getattr(inner, name, None)]
-    if names and loop_refusals.replicas() > 1:
-        raise loop_refusals.refusal(
-            wrapper,
-            "clipping of the gradient of the whole batch",
-            f"{names[0]}={getattr(inner, names[0])} on the inner optimizer, with {loop_refusals.replicas()} replicas",
-            "Keras 3 clips each replica's share before the shares are added up, so the limit does not hold for the sum",
-            "leave the argument out and call tfvolta.precision.clip_by_global_norm(gradients, norm) before"
-            " apply_gradients",
-        )
 
 
 def _take(wrapper: Any, grads: list[Any], variables: Optional[list[Any]]) -> None:

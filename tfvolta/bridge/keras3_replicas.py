@@ -44,6 +44,11 @@ def install(optimizer: Any) -> bool:
     return True
 
 
+def is_installed(optimizer: Any) -> bool:
+    """Whether an optimiser, or the one inside a wrapper, is corrected."""
+    return _KEY in innermost(optimizer).__dict__
+
+
 def set_reducer(optimizer: Any, reducer: Optional[Reducer]) -> None:
     """Puts something else in the place of the strategy's all-reduce.
 
