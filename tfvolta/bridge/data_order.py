@@ -7,7 +7,8 @@ Source: shuffle_op.py, flat_map_op.py and interleave_op.py in tensorflow/python/
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+import random
+from typing import Any, Iterator, Optional
 
 import tensorflow as tf
 
@@ -46,6 +47,12 @@ def pass_epoch(dataset: Any, original: Any) -> None:
     iterator = iter(dataset)
     if original is not None and _is_lazy(original):
         next(iterator, None)
+
+
+def pass_sequence(batches: Optional[int], shuffled: bool) -> None:
+    """Draws from Python's generator what Keras drew for an epoch of a sequence, whose batches it shuffles."""
+    if shuffled and batches:
+        random.shuffle(list(range(batches)))
 
 
 def _is_lazy(dataset: Any) -> bool:

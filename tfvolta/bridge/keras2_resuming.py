@@ -70,6 +70,10 @@ class ResumingPart:
         model._training_state = None
         model.__dict__.pop(_BEGIN, None)
 
+    def rivals(self, model: Any) -> list[str]:
+        """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
+        return resuming.rivals(running_fit.callbacks(model))
+
     def is_fit(self, model: Any, frame: Any) -> bool:
         """Whether a Python frame lies inside the running ``fit`` of a model."""
         return running_fit.is_inside(model, frame)
@@ -114,7 +118,9 @@ def _pass_epochs(handler: Any, epochs: int) -> None:
     """Does what the epochs before did to the data's order: a new iterator each, where there was one, and the hook."""
     adapter = handler._adapter
     for _ in range(epochs):
-        if adapter.should_recreate_iterator():
+        if hasattr(adapter, "_keras_sequence"):
+            data_order.pass_sequence(adapter.get_size(), adapter._shuffle_sequence)
+        elif adapter.should_recreate_iterator():
             data_order.pass_epoch(handler._dataset, _dataset_of(adapter))
         adapter.on_epoch_end()
 

@@ -66,6 +66,10 @@ class ResumingPart:
         """Lets a later fit of this model begin where it is told to."""
         model._initial_epoch = None
 
+    def rivals(self, model: Any) -> list[str]:
+        """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
+        return resuming.rivals(running_fit.callbacks(model))
+
     def is_fit(self, model: Any, frame: Any) -> bool:
         """Whether a Python frame lies inside the running ``fit`` of a model."""
         return running_fit.is_inside(model, frame)
@@ -115,6 +119,7 @@ def _pass_epochs(epochs: Any, number: int) -> int:
     for _ in range(number):
         if sequence is not None:
             sequence.on_epoch_begin()
+            data_order.pass_sequence(length, adapter.shuffle)
             sequence.on_epoch_end()
             continue
         # Without steps_per_epoch an epoch makes an iterator at its start, and one more at an end that was foreseen.

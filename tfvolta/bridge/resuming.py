@@ -9,6 +9,8 @@ import tensorflow as tf
 from tfvolta.bridge import graphs
 from tfvolta.bridge.resuming_records import Named
 
+_RIVAL = "BackupAndRestore"
+
 
 def named(variables: Iterable[Any]) -> list[Named]:
     """Variables with their names, each once."""
@@ -34,6 +36,11 @@ def trace_step(model: Any, iterator: Any) -> None:
     if not tf.config.functions_run_eagerly() and not model.run_eagerly:
         for function in graphs.outermost(model.train_function):
             function.get_concrete_function(iterator)
+
+
+def rivals(callbacks: Iterable[Any]) -> list[str]:
+    """Class names of Keras's own callbacks that resume a fit, subclasses included."""
+    return [type(each).__name__ for each in callbacks if any(c.__name__ == _RIVAL for c in type(each).__mro__)]
 
 
 def is_saveable(iterator: Any) -> bool:

@@ -76,5 +76,8 @@ class Resuming(Protocol):
     def fit_stream(self, model: Any) -> Optional[FitStream]:
         """How the running ``fit`` reads its data; None outside one."""
 
+    def rivals(self, model: Any) -> list[str]:
+        """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
+
     def is_fit(self, model: Any, frame: Any) -> bool:
         """Whether a Python frame lies inside the running ``fit`` of a model."""

@@ -37,6 +37,11 @@ def local_variables(model: Any) -> Optional[Any]:
     return None if frame is None else frame.f_locals
 
 
+def callbacks(model: Any) -> list[Any]:
+    """The callbacks of the running ``fit`` of a model."""
+    return list(getattr((local_variables(model) or {}).get("callbacks"), "callbacks", ()))
+
+
 def is_inside(model: Any, frame: Any) -> bool:
     """Whether a Python frame lies inside the running ``fit`` of a model."""
     return _fit_frame(model, frame) is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfvolta.checkpoint.fit_run import FitRun
     from tfvolta.session import Session
 
-_FITS = "checkpointed fits"
+_FITS = "fits that ended"
 
 
 class Saver(Callback):
@@ -82,6 +82,8 @@ class Saver(Callback):
         """Saves the end of the fit."""
         self._do(lambda run: run.end())
         self.run = None
+        fits = self.session.context.saved
+        fits[_FITS] = fits.get(_FITS, 0) + 1
 
     def _do(self, what: Any) -> None:
         """Does something that may save, or end the process."""
@@ -129,9 +131,11 @@ class Saver(Callback):
                 settle(context)
 
     def _folder(self, directory: str) -> Path:
-        """Folder of this fit: the fits of a run are told apart by their order, which is the same in every run."""
+        """Folder of this fit: the fits of a run are told apart by their order, which is the same in every run.
+
+        A fit that ended by an error is not counted: the next one in this process is its repetition.
+        """
         number = self.session.context.saved.get(_FITS, 0)
-        self.session.context.saved[_FITS] = number + 1
         return Path(directory).expanduser().absolute() / f"fit-{number:02d}"
 
     def _warn(self, text: str) -> None:

@@ -13,7 +13,7 @@ from tfvolta.checkpoint.saving import Writer
 from tfvolta.checkpoint.stopping import Stopping
 from tfvolta.checkpoint.store import Store
 from tfvolta.checkpoint.training import Settings, Training
-from tfvolta.errors import PREEMPTED_EXIT_CODE, CheckpointError, Preempted
+from tfvolta.errors import PREEMPTED_EXIT_CODE, CheckpointError, Preempted, Problem
 
 # Slots of an optimiser that is not built yet, as multiples of the weights.
 _SLOTS_AND_WEIGHTS = 3
@@ -61,6 +61,9 @@ class FitRun:
             CheckpointError: The folder cannot be used, or its checkpoints cannot; on every worker.
         """
         training = self._training
+        rivals = training.bridge.rivals(training.model)
+        if rivals:
+            raise CheckpointError("Two callbacks resume this fit.", [_rival(rivals[0])])
         exchange.from_chief(training.peers, self._prepare)
         stopping = Stopping(training, self.directory, self._settings.on_preemption)
         try:
@@ -168,6 +171,16 @@ class FitRun:
             stopping.wait_for_all()  # nobody ends before the chief has everything on the disk
         stopping.close()
         raise Preempted(f"SIGTERM: {text}; exit code {PREEMPTED_EXIT_CODE}.")
+
+
+def _rival(name: str) -> Problem:
+    return Problem(
+        where="model.fit: callbacks",
+        expected="one callback that goes on from what was saved",
+        received=f"{name}, and tfvolta's checkpoint section or Checkpoint callback",
+        why="each would restore its own state and tell fit where to begin",
+        fix=f"remove {name}, or the checkpoint section",
+    )
 
 
 def _restore_history(model: Any, resumed: Optional[Resumed]) -> None:

@@ -116,10 +116,16 @@ def difference(
     """
     for group in GROUPS:
         saved, present = manifest.variables.get(group, ()), tuple(variables.get(group, ()))
-        for number, (was, now) in enumerate(zip(saved, present)):
-            if (was.shape, was.dtype) != (now.shape, now.dtype):
-                return _unlike(place, group, f"{group} variable {number}: {was}", f"{now}")
-        if len(saved) != len(present):
+        unlike = [
+            (number, was, now)
+            for number, (was, now) in enumerate(zip(saved, present))
+            if (was.shape, was.dtype) != (now.shape, now.dtype)
+        ]
+        replaced = group == "optimizer" and manifest.optimizer != optimizer
+        if unlike and not replaced:
+            number, was, now = unlike[0]
+            return _unlike(place, group, f"{group} variable {number}: {was}", f"{now}")
+        if unlike or len(saved) != len(present):
             was_there = f"{len(saved)} variables of the {_owner(group, manifest.optimizer)}"
             is_there = f"{len(present)} variables of the {_owner(group, optimizer)}"
             return _unlike(place, group, was_there, is_there)

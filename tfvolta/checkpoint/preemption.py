@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -33,7 +34,7 @@ class TerminationSignal:
             in_training: Whether the frame that a signal interrupted belongs to the training; elsewhere the signal is
                 left to what handled it before.
         """
-        self._heard, self._in_training = heard, in_training
+        self._heard, self.in_training = heard, in_training
         self._former: Any = None
         self._former_pipe = -1
         self._read = self._write = -1
@@ -44,6 +45,7 @@ class TerminationSignal:
         """Starts listening; False outside of the main thread, where Python allows no signal handlers."""
         if threading.current_thread() is not threading.main_thread():
             return False
+        _stop_those_of_failed_fits()
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._former_pipe = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -96,10 +98,17 @@ class TerminationSignal:
             os.write(self._former_pipe, numbers)
 
     def _handle(self, number: int, frame: Optional[FrameType]) -> None:
-        if self._in_training(frame):
+        if self.in_training(frame):
             return  # the listener has heard it
         self.stop()
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _stop_those_of_failed_fits() -> None:
+    """A fit that ended by an error told nobody."""
+    for each in list(_listening):
+        if not each.in_training(sys._getframe(1)):
+            each.stop()
 
 
 def _forget_in_child() -> None:
