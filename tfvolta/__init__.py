@@ -23,6 +23,7 @@ _EXPORTS = {
     "precision": "tfvolta.precision",
     "audit": "tfvolta.audit",
     "data": "tfvolta.data",
+    "distributed_loop": "tfvolta.distributed_loop",
 }
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "build_strategy",
     "callbacks",
     "data",
+    "distributed_loop",
     "errors",
     "flags",
     "load_config",
@@ -40,7 +42,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tfvolta import audit, callbacks, data, errors, flags, precision
+    from tfvolta import audit, callbacks, data, distributed_loop, errors, flags, precision
     from tfvolta.config import load_config
     from tfvolta.entry import build_callbacks, build_strategy
     from tfvolta.plan import make_plan
