@@ -35,6 +35,7 @@ class Row:
 _PRECISION = {"mixed_precision": {"policy": "mixed_float16", "float32_layers": ["BatchNormalization"]}}
 _UNVERIFIABLE = {"ends": Status.UNVERIFIABLE, "at_once": Status.UNVERIFIABLE}
 _NCCL = {"algorithm": "Ring", "debug": "INFO"}
+_HOROVOD = {"strategy": {"kind": "horovod"}}
 _SCALE = {"initial": 1024.0, "growth_steps": 10}
 
 _WORKERS: dict[str, Any] = {"strategy": {"kind": "multi_worker_mirrored"}, "cluster": {}}
@@ -85,6 +86,23 @@ ROWS: dict[str, Row] = {
         {"xla": {"flags": ["--xla_gpu_autotune_level=3"]}}, ["--xla_gpu_autotune_level=3"], **_UNVERIFIABLE
     ),
     "nccl": Row({"nccl": _NCCL, "strategy": {"kind": "mirrored"}}, _NCCL, gpu_only=True, **_UNVERIFIABLE),
+    "horovod_fusion": Row({**_HOROVOD, "communication": {"pack_mb": 32}}, 32, **_UNVERIFIABLE),
+    "horovod_cycle": Row({**_HOROVOD, "communication": {"cycle_time_ms": 2.5}}, 2.5, **_UNVERIFIABLE),
+    "horovod_hierarchy": Row(
+        {**_HOROVOD, "communication": {"hierarchical": True}}, True, gpu_only=True, **_UNVERIFIABLE
+    ),
+    "horovod_timeline": Row(
+        {**_HOROVOD, "horovod": {"timeline": "timeline.json"}},
+        "timeline.json",
+        ends=Status.UNVERIFIABLE,  # no Horovod writes one here
+        at_once=Status.PENDING,
+    ),
+    "horovod_autotune": Row(
+        {**_HOROVOD, "horovod": {"autotune": True, "autotune_log": "tuned.csv"}},
+        {"on": True, "log": "tuned.csv"},
+        ends=Status.UNVERIFIABLE,  # likewise
+        at_once=Status.PENDING,
+    ),
     "launch_blocking": Row({"debug": {"launch_blocking": True}}, True, gpu_only=True, **_UNVERIFIABLE),
     "visible_devices": Row({"devices": {"visible": [1]}}, [1], gpu_only=True),
     "memory_growth": Row({"devices": {"memory_growth": True}}, True, gpu_only=True),

@@ -25,7 +25,9 @@ def end_epochs_after(model: Any, batches: int) -> bool:
     if epochs is not None:
         epochs._num_batches = batches
     elif handler is not None:
-        handler._inferred_steps = batches
+        # Arrays are one long iterator over all epochs, and a data set is counted anew before each of them.
+        handler._inferred_steps = handler._steps_per_epoch = batches
+        handler._adapter.__dict__["should_recreate_iterator"] = lambda: True
     else:
         return False
     callbacks: Any = variables.get("callbacks")

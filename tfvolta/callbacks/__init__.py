@@ -7,27 +7,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfvolta.callbacks.apply_plan import ApplyPlan
+    from tfvolta.callbacks.average_metrics import AverageMetrics
     from tfvolta.callbacks.base import Callback
+    from tfvolta.callbacks.broadcast_state import BroadcastState
     from tfvolta.callbacks.build import session_callbacks
     from tfvolta.callbacks.checkpoint import Checkpoint
     from tfvolta.callbacks.cudnn_workspace import CudnnWorkspace
     from tfvolta.callbacks.device_memory import DeviceMemory
+    from tfvolta.callbacks.first_rank_output import FirstRankOutput
+    from tfvolta.callbacks.horovod import Horovod
     from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
     from tfvolta.callbacks.memory_growth import MemoryGrowth
     from tfvolta.callbacks.mixed_precision import MixedPrecision
+    from tfvolta.callbacks.rank_check import RankCheck
     from tfvolta.callbacks.throughput import Throughput
     from tfvolta.callbacks.watchdog import Watchdog
     from tfvolta.callbacks.xla_jit import XlaJit
 
 _MODULES = {
     "ApplyPlan": "apply_plan",
+    "AverageMetrics": "average_metrics",
+    "BroadcastState": "broadcast_state",
     "Callback": "base",
     "Checkpoint": "checkpoint",
     "CudnnWorkspace": "cudnn_workspace",
     "DeviceMemory": "device_memory",
+    "FirstRankOutput": "first_rank_output",
+    "Horovod": "horovod",
     "LossScaleMonitor": "loss_scale_monitor",
     "MemoryGrowth": "memory_growth",
     "MixedPrecision": "mixed_precision",
+    "RankCheck": "rank_check",
     "Throughput": "throughput",
     "Watchdog": "watchdog",
     "XlaJit": "xla_jit",
@@ -36,13 +46,18 @@ _MODULES = {
 
 __all__ = [
     "ApplyPlan",
+    "AverageMetrics",
+    "BroadcastState",
     "Callback",
     "Checkpoint",
     "CudnnWorkspace",
     "DeviceMemory",
+    "FirstRankOutput",
+    "Horovod",
     "LossScaleMonitor",
     "MemoryGrowth",
     "MixedPrecision",
+    "RankCheck",
     "Throughput",
     "Watchdog",
     "XlaJit",

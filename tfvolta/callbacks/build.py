@@ -9,6 +9,7 @@ from tfvolta.callbacks.apply_plan import ApplyPlan
 from tfvolta.callbacks.averaged_weights import AveragedWeights
 from tfvolta.callbacks.base import Callback
 from tfvolta.callbacks.device_memory import DeviceMemory
+from tfvolta.callbacks.horovod import rank_callbacks
 from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
 from tfvolta.callbacks.progress import Progress
@@ -34,7 +35,7 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
         fits_before: Fits of this run that had callbacks of their own.
     """
     monitor = session.config.monitor
-    callbacks: list[Callback] = [ApplyPlan(session)]
+    callbacks: list[Callback] = [ApplyPlan(session), *rank_callbacks(session)]
     if session.config.checkpoint is not None:
         callbacks.append(Saver(session))  # restores before the others look
     if session.config.get("learning_rate.warmup_epochs"):

@@ -17,6 +17,13 @@ from tfvolta.knobs.determinism import Determinism
 from tfvolta.knobs.drop_remainder import DropRemainder
 from tfvolta.knobs.first_all_reduce import FirstAllReduce
 from tfvolta.knobs.gpu_threads import GpuThreadMode, GpuThreads
+from tfvolta.knobs.horovod_environment import (
+    HorovodAutotune,
+    HorovodCycle,
+    HorovodFusion,
+    HorovodHierarchy,
+    HorovodTimeline,
+)
 from tfvolta.knobs.islands import Float32Islands
 from tfvolta.knobs.jit import Jit
 from tfvolta.knobs.launch_blocking import LaunchBlocking
@@ -48,6 +55,11 @@ _KNOBS: tuple[type[Knob], ...] = (
     CudnnAutotune,
     XlaFlags,
     Nccl,
+    HorovodFusion,
+    HorovodCycle,
+    HorovodHierarchy,
+    HorovodTimeline,
+    HorovodAutotune,
     LaunchBlocking,
     VisibleDevices,  # before the memory knobs, which touch visible GPUs only
     MemoryGrowth,

@@ -16,6 +16,7 @@ NOT_REDUCED = (
     "The traced train step holds no operation of Horovod's: its gradients are not reduced, and every rank trains a "
     "model of its own"
 )
+_FIX = "give the gradients of a train_step to the optimizer: self.optimizer.apply_gradients(zip(gradients, variables))"
 
 
 def distributed_by(model: Any) -> str:
@@ -65,7 +66,7 @@ def verify_reduction(model: Any, config: Config) -> Outcome:
         return _by_the_script(model, config, graph.others)
     observed = _observed(reduction, found)
     if not found:
-        return Outcome(Status.NO_EFFECT, f"{NOT_REDUCED}.", observed)
+        return Outcome(Status.NO_EFFECT, f"{NOT_REDUCED}.", observed, _FIX)
     if dict(found) != dict(reduction.expected):
         return Outcome(
             Status.NO_EFFECT,
@@ -94,7 +95,7 @@ def _by_the_script(model: Any, config: Config, others: Mapping[str, int]) -> Out
     asked = [key for key in ("groups", "compression", "reduce_every") if config.get(f"communication.{key}") is not None]
     observed: dict[str, Any] = {"operations": found, "reduced_by": "script"}
     if not found:
-        return Outcome(Status.NO_EFFECT, f"{NOT_REDUCED}.", observed)
+        return Outcome(Status.NO_EFFECT, f"{NOT_REDUCED}.", observed, _FIX)
     if asked:
         names = ", ".join(f"communication.{key}" for key in asked)
         message = f"The script reduces its gradients itself ({_listed(found)}), so {names} changes nothing."

@@ -24,7 +24,7 @@ class StrategyKind(Knob):
     """
 
     name = "strategy"
-    keys = ("strategy.kind", "strategy.devices", "strategy.logical_cpus")
+    keys = ("strategy.kind", "strategy.devices", "strategy.logical_cpus", "strategy.shard_above_mb")
     phase = Phase.STRATEGY
     closes_at = Moment.NEVER
     move_to = "call tfvolta.build_strategy(config) and make and compile the model inside `with strategy.scope():`"
@@ -92,9 +92,15 @@ class Communication(Knob):
     def verify(self, value: Any, context: Context) -> Outcome:
         if context.strategy is None:
             return Outcome(Status.LATE, f"the strategy was never built: {self.move_to}")
-        if context.model is None or context.bridge.train_graph(context.model) is None:
+        if context.model is None or not _shows(context):
             return Outcome(Status.PENDING, "Given to the strategy; the traced train step will show it.")
         return verify_strategy(context.config, context, context.model).get(self.name) or _nothing_to_reduce()
+
+
+def _shows(context: Context) -> bool:
+    """Whether the model's step was traced, or runs eagerly and never will be."""
+    eager = bool(getattr(context.model, "run_eagerly", False))
+    return eager or context.bridge.train_graph(context.model) is not None
 
 
 def _nothing_to_reduce() -> Outcome:
