@@ -53,7 +53,8 @@ class Served(backend.Variable):  # type: ignore[misc]
 class Sharded(Served):
     """A Keras variable in shards on several parameter servers."""
 
-    def __array__(self, dtype: Any = None) -> Any:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        del copy  # the shards are put together anew each time
         return np.asarray(self._value.numpy(), dtype=dtype)
 
     def _initialize_with_initializer(self, initializer: Any) -> None:

@@ -39,7 +39,9 @@ _BATCHES = (
     "A batch given to fit goes to one worker, whole. Metrics and weights are exact at the end of an epoch; a batch "
     "callback is called when its step was given out, a few steps before it is finished."
 )
-_KERAS2_BATCHES = " Keras 2 refuses callbacks of your own with batch hooks, and verbose=1."
+_KERAS2_BATCHES = (
+    " Keras 2 refuses verbose=1, and callbacks of your own with batch hooks unless they set _supports_tf_logs = True."
+)
 
 
 class ParameterServer(Kind):
