@@ -12,6 +12,7 @@ from tests.pure.test_strategy_plan import machine, make
 from tfvolta.cluster import Cluster, resolve
 from tfvolta.config.schema import Config
 from tfvolta.errors import ClusterError
+from tfvolta.knobs.jit_decision import decide_jit, planned_situation
 from tfvolta.outcome import Status
 from tfvolta.strategy import registry
 from tfvolta.strategy.coordination import Coordination, present
@@ -212,3 +213,8 @@ def test_the_chief_names_those_who_did_not_come() -> None:
     (problem,) = caught.value.problems
     assert tasks["ps"][0] in problem.where and "preflight_timeout_seconds" in problem.fix
     assert present() is None
+
+
+def test_a_step_is_not_compiled_where_a_chief_has_a_gpu() -> None:
+    decision = decide_jit("auto", planned_situation(machine(1), make("parameter_server", xla={"jit": "auto"})))
+    assert not decision.on and "in other processes" in decision.reason

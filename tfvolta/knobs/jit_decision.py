@@ -51,6 +51,7 @@ REPLICAS_FIX = (
 )
 
 
+SERVED_FAULT = "the variables are in other processes, and XLA compiles for the devices of one"
 HOROVOD_FAULT = (
     "Horovod's all-reduce is no operation of XLA's: \"No registered 'HorovodAllreduce' OpKernel\" (builds for"
     " TensorFlow up to 2.18 may have one for CUDA, HOROVOD_ENABLE_XLA_OPS, which nothing here has verified)"
@@ -117,5 +118,5 @@ def planned_situation(facts: Any, config: Any) -> JitSituation:
         gpus=gpus if facts.gpus else 0,
         replicas=replicas if kind in ("mirrored", "multi_worker_mirrored", "central_storage") else 1,
         deterministic=bool(config.get("debug.deterministic")),
-        replica_fault=HOROVOD_FAULT if kind == "horovod" else "",
+        replica_fault={"horovod": HOROVOD_FAULT, "parameter_server": SERVED_FAULT}.get(kind, ""),
     )
