@@ -10,8 +10,8 @@ from tfvolta.knobs.addons import Addons
 from tfvolta.knobs.allocator import Allocator
 from tfvolta.knobs.auto_clustering import AutoClustering
 from tfvolta.knobs.base import Knob
-from tfvolta.knobs.cluster import ClusterResolution
 from tfvolta.knobs.checkpoint import Checkpointing
+from tfvolta.knobs.cluster import ClusterResolution
 from tfvolta.knobs.cudnn import CudnnAutotune, CudnnWorkspace
 from tfvolta.knobs.determinism import Determinism
 from tfvolta.knobs.drop_remainder import DropRemainder
