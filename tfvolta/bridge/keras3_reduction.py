@@ -18,6 +18,7 @@ from keras.src import backend
 from tfvolta.bridge import keras3_accumulation, keras3_functions, keras3_replicas, reduction_part
 from tfvolta.bridge.gradient_path import PASSED, Arrival, GradientPath
 from tfvolta.bridge.reduction import ReductionSettings
+from tfvolta.bridge.window import in_xla
 from tfvolta.bridge.wire import Wire, reduce
 from tfvolta.errors import BridgeError, Problem
 
@@ -192,7 +193,7 @@ def _one_slice_a_row(gradient: Any) -> Any:
     Optimisers that square a gradient would square each of two slices instead of their sum; Keras 2 adds them up first,
     Keras 3 does not.
     """
-    if not isinstance(gradient, tf.IndexedSlices):
+    if not isinstance(gradient, tf.IndexedSlices) or in_xla():  # where tf.unique counts padding
         return gradient
     rows, places = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))

@@ -3,7 +3,8 @@
 The variables hold one copy of the trainable weights on each replica. They are made when a gradient first arrives, are
 in no model's or optimiser's list and in no file, and are never reduced themselves. Sparse gradients are added into
 dense sums, with a note of the rows that were touched: what leaves the window is sparse again, each row once, so that
-optimisers which leave untouched rows alone go on doing so.
+optimisers which leave untouched rows alone go on doing so. In a step that XLA compiles it is dense: there ``tf.unique``,
+by which optimisers add up the slices of a row, counts the padding of rows that were found while the step ran.
 
 Whatever is written waits for a gradient: where the data run out in a call, nothing changes.
 """
@@ -15,6 +16,7 @@ import functools
 from typing import Any, Optional
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from tfvolta.bridge.wire import mapped, values_of
 
@@ -61,12 +63,9 @@ class Window:
             found = self._sum_of(variable, gradient)
             if isinstance(gradient, tf.IndexedSlices):
                 self._add(gradient, found)
-                average = _taken_rows(found, every)
+                average = _taken_rows(found, every) if found.touched is not None else _taken(found, None, every)
             else:
-                value = tf.cast(gradient, found.total.dtype)
-                average = (_read(found.total) + value) / every
-                with tf.control_dependencies([value, average]):
-                    found.total.assign(tf.zeros(found.total.shape, found.total.dtype))
+                average = _taken(found, gradient, every)
             taken.append(mapped(functools.partial(tf.cast, dtype=values_of(gradient).dtype), average))
         return taken
 
@@ -86,9 +85,11 @@ class Window:
         tf.raw_ops.ResourceScatterAdd(
             resource=found.total.handle, indices=rows, updates=tf.cast(gradient.values, found.total.dtype)
         )
+        if found.touched is None:
+            return
         with tf.control_dependencies([gradient.values]):
             ones = tf.ones_like(rows, dtype=tf.float32)
-            tf.raw_ops.ResourceScatterUpdate(resource=_touched(found).handle, indices=rows, updates=ones)
+            tf.raw_ops.ResourceScatterUpdate(resource=found.touched.handle, indices=rows, updates=ones)
 
     def _sum_of(self, variable: Any, gradient: Any) -> _Sum:
         key = key_of(variable)
@@ -96,7 +97,7 @@ class Window:
             dtype = values_of(gradient).dtype
             self._sums[key] = _Sum(_local(variable.shape, tf.float32 if dtype in _HALVES else dtype, "gradient_sum"))
         found = self._sums[key]
-        if isinstance(gradient, tf.IndexedSlices) and found.touched is None:
+        if isinstance(gradient, tf.IndexedSlices) and found.touched is None and not in_xla():
             found.touched = _local(variable.shape[:1], tf.float32, "touched_rows")
         return found
 
@@ -121,20 +122,28 @@ def _local(shape: Any, dtype: Any, name: str) -> Any:
         )
 
 
-def _touched(found: _Sum) -> Any:
-    if found.touched is None:
-        raise AssertionError("a sparse gradient has no note of its rows")
-    return found.touched
-
-
 def _read(variable: Any) -> Any:
     """The replica's own value; ``convert_to_tensor`` would reduce it over replicas outside of one."""
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
+def in_xla() -> bool:
+    """Whether the code that is being traced will be compiled by XLA."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def _taken(found: _Sum, last: Optional[Any], every: int) -> Any:
+    """The average of a sum and a last gradient; the sum is zero then."""
+    total = _read(found.total)
+    total = total if last is None else total + tf.cast(last, found.total.dtype)
+    with tf.control_dependencies([total]):
+        found.total.assign(tf.zeros(found.total.shape, found.total.dtype))
+    return total / every
+
+
 def _taken_rows(found: _Sum, every: int) -> Any:
     """The average of the touched rows; those rows are zero then, and untouched."""
-    touched = _touched(found)
+    touched: Any = found.touched
     rows = tf.reshape(tf.where(_read(touched) > 0), [-1])
     values = tf.raw_ops.ResourceGather(resource=found.total.handle, indices=rows, dtype=found.total.dtype)
     with tf.control_dependencies([values]):

@@ -18,5 +18,6 @@ class ApplyPlan(Carrier):
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Puts the fit into the evidence; a later fit replaces the measurements, not this."""
+        self.end_windows()
         fit = {"model": self.model.name, "class": type(self.model).__name__, "epochs": self.params.get("epochs")}
         self.session.recorder.fitted(fit)

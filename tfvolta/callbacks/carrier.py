@@ -67,16 +67,20 @@ class Carrier(Callback):
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Says in a line how the settings ended, once; ``tfvolta run`` prints a whole report instead."""
-        if self._calls_until_verified:
-            self._look()
-        state = self.bridge.reduction(self.model)
-        if state is not None:
-            self.session.measured("reduction", state.to_json())
+        self.end_windows()
         says = self.session.origin.script is None and self.session.place.is_chief
         if says and self.session.ledger.summary() != self._said:
             self._said = self.session.ledger.summary()
             evidence = f"; evidence in {self.session.recorder.path}" if self.session.recorder.path else ""
             print(f"tfvolta: {self._said}{evidence}", file=sys.stderr)
+
+    def end_windows(self) -> None:
+        """Verifies what no whole window of batches has shown, and puts into the evidence what was left of the last."""
+        if self._calls_until_verified:
+            self._look()
+        state = self.bridge.reduction(self.model)
+        if state is not None:
+            self.session.measured("reduction", state.to_json())
 
     def _look_at_a_whole_window(self) -> None:
         """Verifies, but not before the first update where that takes several batches: it is traced only then."""
