@@ -16,6 +16,7 @@ from typing import Any, Callable, Mapping
 import numpy as np
 
 import tfvolta
+from tests.processes.reduction_workers import reduction
 from tests.stack import KERAS3, keras, tf
 from tests.tensorflow.replica_runs import BATCH, Case, X, Y, counts, dense, embedded, normalized, overflow, sgd, wide
 from tfvolta.bridge.base import LossScaleSettings
@@ -124,6 +125,7 @@ def main(folder: pathlib.Path, mode: str) -> dict[str, Any]:
         keep(folder, name, role, model)
         found[name] = {**values, **counts(model)}
     found["arrays"] = arrays(strategy, folder, role, seed)
+    found["reduction"] = reduction(strategy, lambda name, model: keep(folder, name, role, model))
     if mode == "workers":
         found["same object"] = tfvolta.build_strategy(config) is strategy
         found["files"] = files(strategy, config, folder)
