@@ -141,6 +141,29 @@ def test_settings_are_applied_and_seen(runs: Mapping[str, Any], role: str) -> No
     assert outcomes["jit"]["observed"]["compiled"] is False
 
 
+@pytest.mark.parametrize("name", ("window", "scaled window", "half", "half window"))
+def test_windows_and_float16_gradients_between_workers(
+    runs: Mapping[str, Any], folder: pathlib.Path, name: str
+) -> None:
+    first, second, alone = (weights(folder, name, role) for role in ("worker0", "worker1", "alone"))
+    for one, other, expected in zip(first, second, alone):
+        assert np.array_equal(one, other)
+        assert float(np.max(np.abs(one - expected))) < (2e-3 if "half" in name else 1e-6)
+    for role in ("worker0", "worker1"):
+        found = runs[role]["reduction"][name]
+        operations, taken_in, _ = found["graphs"]["update"]
+        dtype, size = ("float16", 98) if "half" in name else ("float32", 196)
+        assert operations == {f"CollectiveReduceV2[{dtype}]": 1} and taken_in == size
+        if "window" in name:
+            assert (found["batches"], found["updates"], found["applied"], found["skipped"]) == (12, 4, 4, 0)
+            assert found["graphs"]["accumulate"][:2] == [{}, 0]
+
+
+def test_an_overflow_on_one_worker_leaves_out_the_window_on_both(runs: Mapping[str, Any]) -> None:
+    for role in ("worker0", "worker1"):  # weight, loss scale, updates applied and skipped
+        assert runs[role]["reduction"]["overflow"] == [-1.0, 512.0, 1, 1]
+
+
 OWN_STRATEGY = """
 import numpy as np
 import tensorflow as tf
