@@ -44,6 +44,7 @@ class ScriptRun:
                 "tensorflow": self._tensorflow_imported,
                 "keras": self._keras_imported,
                 "tf_keras": self._tf_keras_imported,
+                "horovod.tensorflow.keras": self._horovod_keras_imported,
             }
         )
 
@@ -87,6 +88,12 @@ class ScriptRun:
 
     def _tf_keras_imported(self, module: ModuleType) -> None:
         self._intercept("tf_keras")
+
+    def _horovod_keras_imported(self, module: ModuleType) -> None:
+        if self.session.context.stack == "tf_keras":
+            from tfvolta.bridge.horovod_ranks import mend_callbacks
+
+            mend_callbacks(self.session.context.bridge.keras)
 
     def _intercept(self, stack: str) -> None:
         hooks = Hooks(
