@@ -41,7 +41,7 @@ class CoordinatedFunction:
         own_test = getattr(step_function, "__func__", None) is not TensorFlowTrainer.test_step
         self._ahead = self._coordinator.steps_ahead if trains or (alone and not own_test) else 1
         one = _step_on_data(model, step_function)
-        self._on_data = tf.function(one, reduce_retracing=True)
+        self._on_data = tf.function(_step_on_data(model, _on_a_share(model, step_function)), reduce_retracing=True)
         several = model.steps_per_execution > 1
         self._on_iterator = tf.function(_steps_on_iterator(one, several), reduce_retracing=True)
         self.held_functions = (self._on_data, self._on_iterator)
@@ -74,7 +74,8 @@ class CoordinatedPrediction:
     def __init__(self, model: Any) -> None:
         _refuse(model)
         self._coordinator = coordinator_of(model)
-        self._function = tf.function(_step_on_data(model, model.predict_step, "concat"), reduce_retracing=True)
+        step = _on_a_share(model, model.predict_step)
+        self._function = tf.function(_step_on_data(model, step, "concat"), reduce_retracing=True)
         self.held_functions = (self._function,)
 
     def __call__(self, batches: list[Any]) -> Any:
@@ -93,16 +94,46 @@ def _step_on_data(model: Any, step_function: _Step, reduction: str = "auto") -> 
     """A step with a batch, on all GPUs of one worker."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def one_step(data: Any) -> Any:
-        with keras3_shard_step.shards_stand_in(model):
-            return step_function(data)
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def one_step_on_data(data: Any) -> Any:
-        outputs = model.distribute_strategy.run(one_step, args=(data,))
+        with keras3_shard_step.shards_stand_in(model):  # for all replicas together, which are traced by turns
+            outputs = model.distribute_strategy.run(step_function, args=(data,))
         return reduce_per_replica(outputs, model.distribute_strategy, reduction=reduction)
 
     return model._autoconvert_optionals(one_step_on_data)  # type: ignore[no-any-return]
+
+
+def _on_a_share(model: Any, step_function: _Step) -> _Step:
+    """A step with a batch that came from the chief in one piece: each GPU of the worker takes its part of it."""
+    replicas = int(model.distribute_strategy.num_replicas_in_sync)
+    if replicas == 1:
+        return step_function
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def step_on_a_share(data: Any) -> Any:
+        number = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
+
+        def share(part: Any) -> Any:
+            if part is None:
+                return None
+            if isinstance(part, tf.SparseTensor):
+                raise _sparse()
+            rows = part.nrows(tf.int32) if isinstance(part, tf.RaggedTensor) else tf.shape(part)[0]
+            return part[rows * number // replicas : rows * (number + 1) // replicas]
+
+        return step_function(tree.map_structure(share, data))
+
+    return step_on_a_share  # type: ignore[no-any-return]
+
+
+def _sparse() -> PlanError:
+    problem = Problem(
+        where="data",
+        expected="dense or ragged batches, or a tf.data.Dataset of known size",
+        received="sparse batches that are read in the chief, for workers with several GPUs",
+        why="a sparse batch cannot be cut into a part for each GPU in the worker",
+        fix="give fit a tf.data.Dataset of known size, which each worker reads and divides itself",
+    )
+    return PlanError("These batches cannot be divided.", [problem])
 
 
 def _steps_on_iterator(one_step: _Step, several: bool) -> Any:

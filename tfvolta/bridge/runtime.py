@@ -10,7 +10,7 @@ import gc
 import glob
 import os
 import sys
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterable, Optional
 
 from tfvolta.phase import Closure, Moment
 
@@ -69,6 +69,21 @@ def before_start(action: Callable[[], None]) -> Callable[[], None]:
 
     context_class.ensure_initialized = start_after_action
     return take_back
+
+
+def own_devices(devices: Iterable[Any]) -> list[Any]:
+    """Those of TensorFlow's logical devices that are this process's own.
+
+    A process that has joined a cluster, such as the chief of parameter servers, lists the devices of all others too.
+
+    Args:
+        devices: From ``tf.config.list_logical_devices``.
+    """
+    server = getattr(_context(), "_server_def", None)
+    if server is None:
+        return list(devices)
+    own = f"/job:{server.job_name}/replica:0/task:{server.task_index}/"
+    return [device for device in devices if device.name.startswith(own)]
 
 
 def loaded_libraries() -> set[str]:

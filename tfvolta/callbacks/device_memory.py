@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Optional
 
+from tfvolta.bridge.runtime import own_devices
 from tfvolta.callbacks.base import Callback, Logs
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def _tensorflow() -> Any:
 
 def _gpus() -> list[str]:
     """Logical GPUs as ``GPU:0``, the form that the memory functions take."""
-    return [device.name.split("device:", 1)[1] for device in _tensorflow().config.list_logical_devices("GPU")]
+    gpus = own_devices(_tensorflow().config.list_logical_devices("GPU"))
+    return [device.name.split("device:", 1)[1] for device in gpus]
 
 
 def _reason(error: Exception) -> str:

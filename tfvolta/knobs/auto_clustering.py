@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from tfvolta.bridge.runtime import own_devices
 from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
@@ -63,7 +64,7 @@ class AutoClustering(Knob):
             )
         from tfvolta.bridge.tensorflow_private import clusters_in_probe
 
-        device = "GPU:0" if context.tensorflow.config.list_logical_devices("GPU") else "CPU:0"
+        device = "GPU:0" if own_devices(context.tensorflow.config.list_logical_devices("GPU")) else "CPU:0"
         observed.update(device=device, clusters=clusters_in_probe(device))
         if observed["clusters"]:
             return Outcome(

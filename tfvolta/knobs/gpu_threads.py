@@ -6,6 +6,7 @@ import collections
 import dataclasses
 from typing import Any, Optional
 
+from tfvolta.bridge.runtime import own_devices
 from tfvolta.knobs.base import Context, Forecast
 from tfvolta.knobs.environment import EnvironmentKnob
 from tfvolta.outcome import Outcome, Status
@@ -138,7 +139,7 @@ class GpuThreads(EnvironmentKnob):
             )
         if context.closed(Moment.CONTEXT_INITIALIZED) is None:
             return None
-        gpus = len(context.tensorflow.config.list_logical_devices("GPU")) if mode == "gpu_private" else 1
+        gpus = len(own_devices(context.tensorflow.config.list_logical_devices("GPU"))) if mode == "gpu_private" else 1
         seen, expected = launch_threads(mode), value * gpus
         observed = {"threads": seen, "expected": expected}
         if seen == expected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfvolta.bridge.runtime import own_devices
 from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.knobs.jit import step_is_compiled
 from tfvolta.outcome import Outcome, Status
@@ -51,7 +52,7 @@ class LayoutOptimizer(Knob):
         config = context.tensorflow.config
         option = config.optimizer.get_experimental_options().get(_OPTION)
         observed: dict[str, Any] = {"option": option}
-        if not config.list_logical_devices("GPU"):
+        if not own_devices(config.list_logical_devices("GPU")):
             return Outcome(
                 Status.NOT_APPLICABLE, "The layout pass works on GPU kernels only, and no GPU is in use.", observed
             )

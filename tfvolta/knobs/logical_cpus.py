@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfvolta.bridge.runtime import own_devices
 from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
@@ -40,7 +41,7 @@ class LogicalCpus(Knob):
     def verify(self, value: Any, context: Context) -> Outcome:
         config = context.tensorflow.config
         if context.closed(Moment.CONTEXT_INITIALIZED) is not None:
-            count = len(config.list_logical_devices("CPU"))
+            count = len(own_devices(config.list_logical_devices("CPU")))
         else:
             cpu = config.list_physical_devices("CPU")[0]
             count = len(config.get_logical_device_configuration(cpu) or [None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfvolta.bridge.runtime import own_devices
 from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
@@ -71,8 +72,8 @@ class Tf32(Knob):
             return Outcome(
                 Status.NO_EFFECT, f"{OVERRIDE}=0 forbids TensorFloat-32 in NVIDIA's libraries; unset it.", observed
             )
-        if context.closed(Moment.CONTEXT_INITIALIZED) is None or not context.tensorflow.config.list_logical_devices(
-            "GPU"
+        if context.closed(Moment.CONTEXT_INITIALIZED) is None or not own_devices(
+            context.tensorflow.config.list_logical_devices("GPU")
         ):
             return Outcome(Status.APPLIED, f"The switch is {enabled}; no GPU is running yet to try it on.", observed)
         from tfvolta.bridge.tensorflow_private import tf32_rounds

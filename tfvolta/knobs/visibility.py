@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
+from tfvolta.bridge.runtime import own_devices
 from tfvolta.errors import PlanError, Problem
 from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.outcome import Outcome, Status
@@ -77,7 +78,7 @@ class VisibleDevices(Knob):
         observed: dict[str, Any] = {"visible": visible}
         expected = [device.name for device in (gpus if value == "all" else [gpus[index] for index in value])]
         if context.closed(Moment.CONTEXT_INITIALIZED) is not None:
-            observed["logical"] = [device.name for device in config.list_logical_devices("GPU")]
+            observed["logical"] = [device.name for device in own_devices(config.list_logical_devices("GPU"))]
         wrong = sorted(visible) != sorted(expected) or len(observed.get("logical", expected)) < len(expected)
         if wrong or (not expected and observed.get("logical")):
             return Outcome(
