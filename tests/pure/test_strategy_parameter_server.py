@@ -78,6 +78,7 @@ def test_recorded_machines_know_of_no_cluster() -> None:
     ("config", "words"),
     [
         (make("parameter_server", ["GPU:0"]), ("each worker computes", "CUDA_VISIBLE_DEVICES")),
+        (make("parameter_server", strategy={"logical_cpus": 2}), ("first CPU device", "more workers")),
         (make("parameter_server", xla={"jit": "model"}), ("in others", "xla.jit: auto")),
         (
             make("parameter_server", mixed_precision={"policy": "mixed_float16"}),

@@ -60,6 +60,8 @@ class ParameterServer(Kind):
         found = communication.missing_keys(config, self.name)
         if isinstance(config.get("strategy.devices"), list):
             found.append(_named_devices(config))
+        if config.get("strategy.logical_cpus"):
+            found.append(_split_cpus(config))
         if config.get("xla.jit") == "model":
             found.append(_compiled(config))
         if config.get("mixed_precision.policy") == "mixed_float16":
@@ -224,6 +226,16 @@ def _named_devices(config: Config) -> Problem:
         received=f"devices: [{', '.join(config.get('strategy.devices'))}]",
         why="each worker computes with the GPUs that it sees, and every worker must have as many",
         fix="remove devices, and set devices.visible or CUDA_VISIBLE_DEVICES in the workers",
+    )
+
+
+def _split_cpus(config: Config) -> Problem:
+    return Problem(
+        where=where(config, "strategy.logical_cpus"),
+        expected="one CPU device with strategy.kind: parameter_server",
+        received=f"logical_cpus: {config.get('strategy.logical_cpus')}",
+        why="a worker without a GPU computes on its first CPU device, whatever others there are",
+        fix="remove logical_cpus, and start more workers: tfvolta launch --workers 4 --ps 1 train.py",
     )
 
 
