@@ -15,7 +15,11 @@ import traceback
 from typing import Any
 
 CASE_SECONDS = 150.0
-MODULES = ("tests.processes.horovod_training", "tests.processes.horovod_agreement")
+MODULES = (
+    "tests.processes.horovod_training",
+    "tests.processes.horovod_windows",
+    "tests.processes.horovod_agreement",
+)
 
 
 def main(folder: pathlib.Path, wanted: list[str]) -> None:

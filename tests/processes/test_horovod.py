@@ -135,6 +135,30 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(ranks: list[dict[str, Any
     outcome(first)
 
 
+@pytest.mark.parametrize("name", ["plain", "groups", "compressed", "legacy"])
+def test_four_batches_make_one_update_and_one_reduction(ranks: list[dict[str, Any]], name: str) -> None:
+    for cases in both(ranks, "windows"):
+        if name not in cases:
+            pytest.skip("Keras 3 has no legacy optimizers")
+        found = cases[name]
+        assert found["difference"] < (5e-3 if name == "compressed" else 1e-5)
+        assert (found["batches"], found["updates"], found["applied"], found["iterations"]) == (True, 5, 5, 5)
+        dtype = "float16" if name == "compressed" else "float32"
+        grouped = {f"HorovodGroupedAllreduce[{dtype}]": 1}
+        update = grouped if name == "groups" else {f"HorovodAllreduce[{dtype}]": 4}
+        assert found["operations"] == {"update": update, "accumulate": {}}
+        assert "A replica sends" in outcome(found, "reduce_every")["message"]
+
+
+def test_an_overflow_on_one_rank_leaves_its_window_out_on_all(ranks: list[dict[str, Any]]) -> None:
+    first, second = both(ranks, "overflow in a window")
+    assert first["weights"] == second["weights"]  # Horovod's own addition of gradients lets them differ from here on
+    for found in (first, second):
+        assert found["scales"] == [512.0, 512.0]
+        assert (found["updates"], found["applied"], found["skipped"]) == (10, 9, 1)
+        assert found["difference"] < 5e-3
+
+
 def test_weights_and_optimizer_are_broadcast_before_the_first_step(ranks: list[dict[str, Any]]) -> None:
     for found in both(ranks, "same start"):
         assert found["difference"] < 1e-3  # Adam, whose state only rank 0 had
