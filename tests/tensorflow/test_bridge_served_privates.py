@@ -64,6 +64,7 @@ def test_a_server_takes_the_settings_of_the_eager_context() -> None:
     proto = context.context().config
     assert isinstance(proto, tf.compat.v1.ConfigProto)
     assert hasattr(proto.gpu_options, "allow_growth")
+    assert proto.device_count["CPU"] >= 1 and "GPU" in proto.device_count  # none is made of a kind that counts zero
 
 
 def test_errors_of_other_strategies_stay_as_they_are() -> None:
