@@ -88,12 +88,42 @@ def _of_arrays(arguments: dict[str, Any], floatx: str) -> tuple[dict[str, Any], 
         return arguments, DataChange(False, f"There are {rows} rows, fewer than one batch of {batch}.")
     while data and data[-1] is None:
         data = data[:-1]
-    changed.update(x=_gathered(tf, data, rows, batch, changed.get("shuffle", True), floatx), shuffle=False)
+    order = (changed.get("shuffle", True), None)
+    changed.update(x=_gathered(tf, data, rows, batch, order, floatx), shuffle=False)
     changed.update(y=None, sample_weight=None, batch_size=None)
     if changed.get("validation_data") is not None:
         changed["validation_batch_size"] = changed.get("validation_batch_size") or batch
     message = f"The last {rows % batch} of {rows} rows of each epoch are left out: {rows // batch} batches of {batch}."
     return changed, DataChange(True, message)
+
+
+def as_dataset(arguments: dict[str, Any], floatx: str, seed: int) -> Optional[dict[str, Any]]:
+    """The arguments of a ``fit`` with its arrays as a data set of the same batches, the smaller last one included.
+
+    Args:
+        arguments: Arguments of ``fit`` by name.
+        floatx: Keras's default dtype, to which Keras casts arrays of floating numbers.
+        seed: For the order of the rows, which is another in each epoch.
+
+    Returns:
+        None where the arrays have to stay, as with ``steps_per_epoch``.
+    """
+    import tensorflow as tf
+
+    if _unsupported(tf, arguments):
+        return None
+    batch = int(arguments.get("batch_size") or _DEFAULT_BATCH)
+    changed = _split(tf, {**arguments})
+    data = tuple(_tuples(changed.get(name)) for name in ("x", "y", "sample_weight"))
+    while data and data[-1] is None:
+        data = data[:-1]
+    rows = int(tf.nest.flatten(data)[0].shape[0])
+    order = (changed.get("shuffle", True), seed)
+    changed.update(x=_gathered(tf, data, rows, batch, order, floatx, whole=False), shuffle=False)
+    changed.update(y=None, sample_weight=None, batch_size=None)
+    if changed.get("validation_data") is not None:
+        changed["validation_batch_size"] = changed.get("validation_batch_size") or batch
+    return changed
 
 
 def _split(tf: Any, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -129,8 +159,15 @@ def _tuples(structure: Any) -> Any:
     return structure
 
 
-def _gathered(tf: Any, data: Any, rows: int, batch: int, shuffle: Any, floatx: str) -> Any:
-    """A data set of whole batches: row numbers are shuffled and batched, and rows are taken by number."""
+def _gathered(
+    tf: Any, data: Any, rows: int, batch: int, order: tuple[Any, Optional[int]], floatx: str, whole: bool = True
+) -> Any:
+    """A data set of batches: row numbers are shuffled and batched, and rows are taken by number.
+
+    Args:
+        order: Keras's ``shuffle``, and a seed or None.
+        whole: Whether the smaller last batch is left out.
+    """
     import numpy as np
 
     def held(array: Any) -> Any:
@@ -139,12 +176,13 @@ def _gathered(tf: Any, data: Any, rows: int, batch: int, shuffle: Any, floatx: s
 
     with tf.device("/CPU:0"):  # the data stay in the host's memory
         tensors = tf.nest.map_structure(held, data)
+    shuffle, seed = order
     numbers = tf.data.Dataset.range(rows)
     if shuffle and shuffle != "batch":
-        numbers = numbers.shuffle(rows, reshuffle_each_iteration=True)
-    numbers = numbers.batch(batch, drop_remainder=True)
+        numbers = numbers.shuffle(rows, seed=seed, reshuffle_each_iteration=True)
+    numbers = numbers.batch(batch, drop_remainder=whole)
     if shuffle == "batch":
-        numbers = numbers.shuffle(max(1, rows // batch), reshuffle_each_iteration=True)
+        numbers = numbers.shuffle(max(1, rows // batch), seed=seed, reshuffle_each_iteration=True)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     taken = numbers.map(
