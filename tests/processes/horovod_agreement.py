@@ -72,6 +72,40 @@ def callbacks_of(**sections: Any) -> list[Any]:
     return session_callbacks(session_of(**sections))
 
 
+def unknown(rank: int) -> dict[str, Any]:
+    """Data sets that do not say how many batches they have."""
+    rows = tf.data.Dataset.from_tensor_slices((share(X, rank)[:16], share(Y, rank)[:16])).batch(BATCH)
+    model = dense_model()
+    model.compile("sgd", "mse", jit_compile=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(rows.filter(lambda x, y: True), verbose=0, callbacks=callbacks_of())
+    return {"warnings": [str(each.message) for each in caught if "batches an epoch by rank" in str(each.message)]}
+
+
+def one_callback(rank: int) -> dict[str, Any]:
+    """A model that is built, compiled and trained already, with ``tfvolta.callbacks.Horovod`` and nothing else."""
+    model, single = dense_model(), dense_model()
+    for each in (model, single):
+        each.compile(keras.optimizers.SGD(0.05, momentum=0.9), keras.losses.MeanSquaredError(), jit_compile=False)
+        each.fit(X[:32], Y[:32], batch_size=16, shuffle=False, verbose=0)
+    callback = tfvolta.callbacks.Horovod(groups=2)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as said:
+        logger = keras.callbacks.CSVLogger(os.path.join(folder, "log.csv"))
+        data = share(X, rank), share(Y, rank)
+        model.fit(*data, batch_size=BATCH, shuffle=False, verbose=0, epochs=2, callbacks=[callback, logger])
+        files = sorted(path.name for path in pathlib.Path(folder).iterdir())
+    single.fit(X, Y, batch_size=2 * BATCH, shuffle=False, verbose=0, epochs=2)
+    ended = {name: ending.outcome.status.value for name, ending in callback.session.endings.items()}
+    return {
+        "difference": relative(model, single),
+        "ended": ended,
+        "files": files,
+        "said": said.getvalue(),
+        **endings(callback.session),
+    }
+
+
 def loaded(rank: int) -> dict[str, Any]:
     """A model that was trained over ranks, saved, and loaded by plain Keras: with a class of Keras's own, and alone."""
     model = dense_model()
@@ -221,6 +255,8 @@ def own_wrapper(rank: int) -> dict[str, Any]:
 
 CASES: dict[str, Callable[[int], dict[str, Any]]] = {
     "uneven": uneven,
+    "unknown": unknown,
+    "one callback": one_callback,
     "loaded": loaded,
     "diverged": diverged,
     "parted": parted,

@@ -59,7 +59,7 @@ def test_each_rank_says_who_it_is(ranks: list[dict[str, Any]]) -> None:
     for rank, found in enumerate(both(ranks, "equal")):
         said = outcome(found["sgd"], "strategy")
         assert said["observed"]["rank"] == rank and said["observed"]["replicas"] == 2
-        assert "the global batch is the number of ranks times as large" in said["message"]
+        assert "The batch of 8 is this rank's; the global batch is 16." in said["message"]
         assert f"Rank {rank} of 2" in outcome(found["sgd"], "horovod_rank")["message"]
 
 
@@ -159,6 +159,20 @@ def test_an_overflow_on_one_rank_leaves_its_window_out_on_all(ranks: list[dict[s
         assert found["difference"] < 5e-3
 
 
+def test_two_batches_for_one_update_are_reduced_once(ranks: list[dict[str, Any]]) -> None:
+    for found in both(ranks, "accumulated"):
+        assert found["difference"] < 1e-5
+        assert found["graphs"] == {"update": {"HorovodAllreduce[float32]": 4}, "accumulate": {}}
+        outcome(found)
+
+
+def test_an_overflow_on_one_rank_between_two_updates_keeps_ranks_equal(ranks: list[dict[str, Any]]) -> None:
+    first, second = both(ranks, "accumulated")
+    assert first["scales"] == second["scales"] and first["weights"] == second["weights"]
+    assert first["scales"][4:6] == [1024.0, 512.0]  # the third window is skipped when it is whole, and the rest is not
+    assert first["counts"] == second["counts"] == [9, 1]
+
+
 def test_weights_and_optimizer_are_broadcast_before_the_first_step(ranks: list[dict[str, Any]]) -> None:
     for found in both(ranks, "same start"):
         assert found["difference"] < 1e-3  # Adam, whose state only rank 0 had
@@ -195,6 +209,23 @@ def test_or_every_rank_is_cut_to_the_fewest(ranks: list[dict[str, Any]]) -> None
     assert first["steps"] == second["steps"] == [2, 2, 2, 2]  # two epochs of arrays, two of a data set
     assert first["difference"] < 1e-5  # each epoch began with the data anew
     assert len(first["warnings"]) == 2 and "[4, 2] batches an epoch; every rank trains 2" in first["warnings"][0]
+
+
+def test_data_that_do_not_say_how_many_batches_they_have_are_warned_of_once(ranks: list[dict[str, Any]]) -> None:
+    first, second = both(ranks, "unknown")
+    (text,) = first["warnings"]
+    assert "[None, None]" in text and "pass steps_per_epoch" in text
+    assert second["warnings"] == []
+
+
+def test_one_callback_does_all_of_it(ranks: list[dict[str, Any]]) -> None:
+    first, second = both(ranks, "one callback")
+    for found in (first, second):
+        assert found["difference"] < 1e-5
+        assert outcome(found)["observed"]["operations"] == {"HorovodGroupedAllreduce[float32]": 2}
+        assert found["ended"]["watchdog"] == "APPLIED"
+    assert first["files"] == ["log.csv"] and second["files"] == []
+    assert "horovod_optimizer APPLIED" in first["said"] and "horovod_optimizer" not in second["said"]
 
 
 def test_a_loaded_model_is_refused_by_itself_and_distributed_by_a_config(ranks: list[dict[str, Any]]) -> None:

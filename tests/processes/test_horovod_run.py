@@ -83,7 +83,7 @@ def test_both_ranks_train_one_model(run: dict[str, Any]) -> None:
 
 
 def test_the_batch_of_a_rank_and_the_global_batch_are_told_apart(run: dict[str, Any]) -> None:
-    assert "the global batch is the number of ranks times as large" in ended(run, 0, "strategy")["message"]
+    assert "The batch of 4 is this rank's; the global batch is 8." in ended(run, 0, "strategy")["message"]
 
 
 def test_packs_and_cycles_are_seen_in_the_timeline(run: dict[str, Any]) -> None:

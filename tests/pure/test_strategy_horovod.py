@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.pure.recorded_context import H200, machine
+from tests.pure.recorded_context import H200, RecordedContext, machine
 from tfvolta.config.schema import Config
 from tfvolta.errors import PlanError
 from tfvolta.facts.schema import Facts, HorovodBuild, TensorFlowBuild
 from tfvolta.knobs.jit_decision import HOROVOD_FAULT, decide_jit, planned_situation
 from tfvolta.outcome import Status
 from tfvolta.plan import make_plan
-from tfvolta.strategy import registry
+from tfvolta.strategy import horovod_knobs, horovod_start, registry
 from tfvolta.strategy.horovod_start import gpu_of
 
 RANKS = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2"}
@@ -136,3 +136,45 @@ def test_more_ranks_than_gpus_are_refused() -> None:
     with pytest.raises(PlanError, match="4 GPUs for 4 ranks") as caught:
         gpu_of(ranks(2), ["a", "b"])
     assert "start 2 ranks on this machine" in str(caught.value)
+
+
+class Devices:
+    """``tf.config`` of a process with some GPUs."""
+
+    def __init__(self, gpus: int) -> None:
+        self.visible = [types.SimpleNamespace(name=f"/physical_device:GPU:{number}") for number in range(gpus)]
+
+    def get_visible_devices(self, kind: str) -> list[Any]:
+        return list(self.visible)
+
+    def set_visible_devices(self, device: Any, kind: str) -> None:
+        self.visible = [device]
+
+
+def pinned(monkeypatch: pytest.MonkeyPatch, gpus: int, started: bool = False) -> tuple[Devices, Any]:
+    """The GPUs that rank 1 of 2 sees after its knob was applied, and how it ended."""
+    seen = types.SimpleNamespace(rank=1, size=2, local_rank=1, local_size=2, controller="gloo", nccl=True)
+    monkeypatch.setattr(horovod_start, "start", lambda config: seen)
+    monkeypatch.setattr(horovod_knobs, "live_ranks", lambda: seen)
+    context = RecordedContext(make(), machine(H200, gpus))
+    context.tensorflow = types.SimpleNamespace(config=Devices(gpus), started=started)
+    each = horovod_knobs.HorovodRank()
+    each.apply(each.value(context.config), context)
+    return context.tensorflow.config, each.verify("horovod", context)
+
+
+def test_a_rank_is_left_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices, outcome = pinned(monkeypatch, 2)
+    assert [device.name for device in devices.visible] == ["/physical_device:GPU:1"]
+    assert outcome.status is Status.APPLIED and "Rank 1 of 2" in outcome.message
+
+
+def test_too_late_to_choose_a_gpu_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices, outcome = pinned(monkeypatch, 2, started=True)
+    assert len(devices.visible) == 2
+    assert outcome.status is Status.LATE and "before the first tensor, layer or data set" in outcome.message
+
+
+def test_without_gpus_a_rank_trains_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, outcome = pinned(monkeypatch, 0)
+    assert outcome.status is Status.APPLIED and "on the CPU" in outcome.message
