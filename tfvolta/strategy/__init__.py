@@ -1,5 +1,6 @@
 """Distribution strategies: what a config's strategy and communication sections become, and what the graph shows of it.
 
 Dependencies point one way inside the package too:
-devices, communication, packing, history → kind → default, one_device, mirrored → registry → jit → factory.
+sharding, serving → coordination; devices, communication, packing, history → kind → default, one_device, mirrored,
+parameter_server → registry → jit → factory.
 """
