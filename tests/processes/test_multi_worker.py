@@ -170,7 +170,7 @@ import tensorflow as tf
 keras = tf.keras
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 with strategy.scope():
-    model = keras.Sequential([keras.layers.Dense(1)])
+    model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
 data = tf.data.Dataset.from_tensor_slices((np.ones((16, 2), "f"), np.zeros((16, 1), "f"))).batch(4)
 history = model.fit(data, epochs=2, verbose=0)
@@ -182,7 +182,7 @@ import tensorflow as tf
 keras = tf.keras
 data = tf.data.Dataset.from_tensor_slices((np.ones((16, 2), "f"), np.zeros((16, 1), "f"))).batch(4)
 assert tf.config.list_logical_devices("CPU")
-model = keras.Sequential([keras.layers.Dense(1)])
+model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 history = model.fit(data, epochs=2, verbose=0)
 replicas = model.distribute_strategy.num_replicas_in_sync

@@ -186,6 +186,24 @@ def test_the_trial_of_a_good_model_touches_nothing_and_is_done_once(kind: str) -
         np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
 
 
+def test_only_the_step_itself_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keras 2's optimizers mark the update of each variable for XLA on a GPU; these are part of the marked step."""
+    from tfvolta.bridge import xla_trial
+
+    names: list[str] = []
+    lowered = xla_trial._refusal
+
+    def refusal(function: Any, rows: Any) -> Any:
+        names.append(function.name)
+        return lowered(function, rows)
+
+    monkeypatch.setattr(xla_trial, "_refusal", refusal)
+    model = compiled(plain())
+    model.optimizer.jit_compile = True
+    model.fit(dataset(), verbose=0, callbacks=[XlaJit(True)])
+    assert len(names) == 1 and ("train_step" in names[0] or "run_step" in names[0] or "one_step" in names[0])
+
+
 def test_no_batch_is_taken_from_the_data() -> None:
     taken = []
 

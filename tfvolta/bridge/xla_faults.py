@@ -52,15 +52,19 @@ class MarkedFunction:
 
     def operations(self) -> Iterator[Any]:
         """Operations of it and of the functions that it calls, loops and branches included."""
-        waiting, seen = [self.graph], {self.name}
+        for name in (self.name, *self.calls()):
+            yield from (self.graph if name == self.name else self.library[name]).get_operations()
+
+    def calls(self) -> list[str]:
+        """Names of the functions that it calls, directly or not; itself left out."""
+        waiting, found = [self.graph], [self.name]
         while waiting:
-            graph = waiting.pop()
-            for operation in graph.get_operations():
-                yield operation
+            for operation in waiting.pop().get_operations():
                 for name in _called(operation):
-                    if name in self.library and name not in seen:
-                        seen.add(name)
+                    if name in self.library and name not in found:
+                        found.append(name)
                         waiting.append(self.library[name])
+        return found[1:]
 
 
 def _called(operation: Any) -> list[str]:

@@ -74,10 +74,16 @@ def _marked(model: Any, iterator: Any) -> Iterator[MarkedFunction]:
     if not functions or tf.config.functions_run_eagerly():
         return
     library = functions[0].get_concrete_function(iterator).graph._functions
-    for name, function in library.items():
-        definition = getattr(function, "cached_definition", None) or function.definition
-        if "_XlaMustCompile" in definition.attr and definition.attr["_XlaMustCompile"].b:
-            yield MarkedFunction(name, function.graph, {key: each.graph for key, each in library.items()})
+    graphs_of = {name: function.graph for name, function in library.items()}
+    marked = [MarkedFunction(name, graphs_of[name], graphs_of) for name, each in library.items() if _is_marked(each)]
+    # What a marked function calls is compiled with it. Keras 2's optimisers mark the update of each variable, too.
+    inner = {name for function in marked for name in function.calls()}
+    yield from (function for function in marked if function.name not in inner)
+
+
+def _is_marked(function: Any) -> bool:
+    definition = getattr(function, "cached_definition", None) or function.definition
+    return "_XlaMustCompile" in definition.attr and bool(definition.attr["_XlaMustCompile"].b)
 
 
 def _try(function: MarkedFunction, layers: list[tuple[str, Any]], rows: Optional[int]) -> XlaTrial:
@@ -138,7 +144,8 @@ def _filled(tensor: Any, rows: int) -> Optional[tf.TensorSpec]:
 
 def _device(captured: list[Any]) -> str:
     """The device that the step runs on: a GPU where one of its variables is there, or TensorFlow's first device."""
-    names = [str(tensor.backing_device) for tensor in captured if isinstance(tensor, tf.__internal__.EagerTensor)]
+    # The handle of a variable on a GPU lies in the memory of the CPU; ``device`` names the variable's place.
+    names = [str(tensor.device) for tensor in captured if isinstance(tensor, tf.__internal__.EagerTensor)]
     names = names or [device.name for device in tf.config.list_logical_devices()]
     return next((name for name in names if "GPU:" in name), names[0])
 
