@@ -121,12 +121,12 @@ def fit(model: Any, data: dict[str, Any], *callbacks: Any, epochs: int = EPOCHS)
 def state(model: Any) -> dict[str, Any]:
     """Everything that training changed, as arrays by group."""
     found = bridge_for(model).training_variables(model)
-    return {group: [np.asarray(variable) for _, variable in held] for group, held in found.items()}
+    return {group: [variable.numpy() for _, variable in held] for group, held in found.items()}
 
 
 def difference(one: Any, other: Any, *groups: str) -> float:
-    """The largest difference of two models' variables."""
-    first, second = state(one), state(other)
+    """The largest difference of two models' variables; a model or its state."""
+    first, second = (each if isinstance(each, dict) else state(each) for each in (one, other))
     groups = groups or tuple(first)
     assert [len(first[group]) for group in groups] == [len(second[group]) for group in groups]
     pairs = [pair for group in groups for pair in zip(first[group], second[group])]
@@ -135,7 +135,7 @@ def difference(one: Any, other: Any, *groups: str) -> float:
 
 def steps(model: Any) -> int:
     """Optimiser steps of a training."""
-    return int(np.asarray(model.optimizer.iterations))
+    return int(model.optimizer.iterations.numpy())
 
 
 def checkpoints(folder: Path) -> list[str]:

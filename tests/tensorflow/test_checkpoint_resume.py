@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Callable
 
@@ -25,6 +31,7 @@ from tests.tensorflow.checkpoint_models import (
     compiled,
     difference,
     fit,
+    state,
     steps,
     unbuilt,
 )
@@ -32,6 +39,8 @@ from tfvolta.callbacks import Checkpoint
 from tfvolta.checkpoint.store import Store, read_manifest
 from tfvolta.config import load_config
 from tfvolta.errors import CheckpointWarning
+
+ROOT = Path(__file__).parents[2]
 
 
 def trained(folder: Path, data: dict[str, Any], make: Callable[..., Any] = compiled, *callbacks: Any) -> Any:
@@ -48,19 +57,26 @@ def resumed(folder: Path, data: Callable[[], dict[str, Any]], crash: Interrupt, 
     return trained(folder, data(), make)
 
 
+@functools.cache
+def uninterrupted(kind: str) -> tuple[dict[str, Any], Any]:
+    """State and history of a training without a crash."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = trained(Path(folder), DATA[kind]())
+    return state(model), model.history
+
+
 @pytest.mark.parametrize("kind", DATA)
 def test_going_on_in_mid_epoch_equals_a_training_without_a_crash(kind: str, tmp_path: Path) -> None:
-    whole = trained(tmp_path / "whole", DATA[kind]())
-    model = resumed(tmp_path / "crashed", DATA[kind], Interrupt(1, 5))
-    assert steps(model) == steps(whole) == (TOTAL if kind != "parts of a pass" else TOTAL - EPOCHS)
+    whole, history = uninterrupted(kind)
+    model = resumed(tmp_path, DATA[kind], Interrupt(1, 5))
+    assert steps(model) == (TOTAL if kind != "parts of a pass" else TOTAL - EPOCHS)
     assert difference(model, whole) == 0.0
-    assert model.history.epoch == whole.history.epoch == list(range(EPOCHS))
-    for name, values in whole.history.history.items():
+    assert model.history.epoch == history.epoch == list(range(EPOCHS))
+    for name, values in history.history.items():
         assert model.history.history[name] == pytest.approx(values, abs=1e-6), name
 
 
-@pytest.mark.parametrize("kind", ["arrays", "generator"])
-@pytest.mark.parametrize("at", [(0, STEPS - 1), (1, STEPS - 1), (EPOCHS - 1, STEPS - 1)])
+@pytest.mark.parametrize(("kind", "at"), [("arrays", (1, 7)), ("generator", (0, 7)), ("arrays", (2, 7))])
 def test_after_the_last_batch_of_an_epoch_nothing_is_trained_twice(
     kind: str, at: tuple[int, int], tmp_path: Path
 ) -> None:
@@ -70,26 +86,24 @@ def test_after_the_last_batch_of_an_epoch_nothing_is_trained_twice(
 
 def test_the_last_checkpoint_of_an_epoch_of_unknown_length_ends_it(tmp_path: Path) -> None:
     """The state after the last batch is saved before anybody knows that it was the last one."""
-    whole = trained(tmp_path / "whole", DATA["generator"]())
 
     class Falls(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             raise CrashError
 
-    trained(tmp_path / "crashed", DATA["generator"](), compiled, Falls())
-    assert read_manifest(Store(tmp_path / "crashed" / "fit-00", 3).checkpoints()[0]).batch == STEPS
-    model = trained(tmp_path / "crashed", DATA["generator"]())
+    trained(tmp_path, DATA["generator"](), compiled, Falls())
+    assert read_manifest(Store(tmp_path / "fit-00", 3).checkpoints()[0]).batch == STEPS
+    model = trained(tmp_path, DATA["generator"]())
     assert steps(model) == TOTAL
-    assert difference(model, whole, "model", "optimizer") == 0.0
+    assert difference(model, uninterrupted("generator")[0], "model", "optimizer") == 0.0
 
 
 def test_several_crashes_one_after_another(tmp_path: Path) -> None:
-    whole = trained(tmp_path / "whole", DATA["seeded"]())
     for epoch, batch in ((0, 3), (0, 6), (2, 1)):
-        trained(tmp_path / "crashed", DATA["seeded"](), compiled, Interrupt(epoch, batch))
-    model = trained(tmp_path / "crashed", DATA["seeded"]())
+        trained(tmp_path, DATA["seeded"](), compiled, Interrupt(epoch, batch))
+    model = trained(tmp_path, DATA["seeded"]())
     assert steps(model) == TOTAL
-    assert difference(model, whole) == 0.0
+    assert difference(model, uninterrupted("seeded")[0]) == 0.0
 
 
 def test_a_model_that_is_not_built_before_its_first_batch(tmp_path: Path) -> None:
@@ -223,9 +237,8 @@ def test_more_epochs_than_before_go_on(tmp_path: Path) -> None:
     fit(first, DATA["seeded"](), Checkpoint(str(tmp_path)), epochs=2)
     model = compiled()
     fit(model, DATA["seeded"](), Checkpoint(str(tmp_path)))
-    whole = trained(tmp_path / "whole", DATA["seeded"]())
     assert steps(model) == TOTAL
-    assert difference(model, whole) == 0.0
+    assert difference(model, uninterrupted("seeded")[0]) == 0.0
     assert len(model.history.history["loss"]) == EPOCHS
 
 
@@ -302,3 +315,17 @@ def test_evidence_says_what_was_saved_and_where_training_went_on(tmp_path: Path)
     assert measured["skipped_batches"] == (12 if STACK != "keras3" else 4)  # Keras 2 reads arrays through one iterator
     assert measured["written"] == 6
     assert measured["size_bytes"] > 0
+
+
+@pytest.mark.timeout(600)
+def test_two_replicas_go_on_as_one_does(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.tensorflow.checkpoint_replicas", str(tmp_path)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=560)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert done.returncode == 0 and lines, done.stderr[-4000:]
+    for kind, found in json.loads(lines[-1][len("RESULT ") :]).items():
+        assert (found["replicas"], found["steps"]) == (2, TOTAL), kind
+        assert found["difference"] <= 1e-6, kind
+        assert found["loss"][0] == pytest.approx(found["loss"][1], rel=1e-5), kind
+        assert found["scales"][0] == found["scales"][1] == 8.0 * 2 ** (TOTAL // 3), kind

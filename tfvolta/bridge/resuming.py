@@ -13,12 +13,15 @@ _RIVAL = "BackupAndRestore"
 
 
 def named(variables: Iterable[Any]) -> list[Named]:
-    """Variables with their names, each once."""
+    """Variables with their names, each once.
+
+    A strategy's variable is asked for nothing but its name: anything else may read it, which takes all workers.
+    """
     found: dict[int, Named] = {}
     for variable in variables:
-        held = getattr(variable, "value", variable)
-        held = variable if callable(held) else held  # a tf.Variable's ``value`` is a method, a Keras variable's is not
-        found.setdefault(id(held), (str(getattr(variable, "path", variable.name)), held))
+        is_keras3 = not isinstance(variable, tf.Variable) and hasattr(variable, "path")
+        name, held = (variable.path, variable.value) if is_keras3 else (variable.name, variable)
+        found.setdefault(id(held), (str(name), held))
     return list(found.values())
 
 

@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional
 
 from tfvolta.checkpoint import disk
 from tfvolta.checkpoint.agreement import Board
+from tfvolta.checkpoint.store import BOARD
 from tfvolta.errors import CheckpointError, Problem
 from tfvolta.peers import Peers
 
@@ -48,7 +49,7 @@ def open_board(peers: Peers, directory: Path) -> Optional[Board]:
     """
     if peers.size == 1:
         return None
-    name = from_chief(peers, lambda: f".workers-{secrets.token_hex(8)}")
+    name = from_chief(peers, lambda: f"{BOARD}{secrets.token_hex(8)}")
     board = Board(directory / name, peers.rank)
     if peers.is_chief:
         board.open()

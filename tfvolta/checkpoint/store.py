@@ -18,6 +18,7 @@ from tfvolta.evidence.clock import stamp
 _NAME = re.compile(r"^step-(\d{9,})(?:-(\d+))?$")
 _UNFINISHED = "unfinished-"
 _DAMAGED = "damaged-"
+BOARD = ".workers-"  # where workers tell each other when to stop
 STATE = "state"  # prefix of TensorFlow's files
 
 
@@ -82,7 +83,7 @@ class Store:
         """Removes what a killed process left unfinished."""
         if self.directory.is_dir():
             for each in self.directory.iterdir():
-                if each.name.startswith(_UNFINISHED):
+                if each.name.startswith((_UNFINISHED, BOARD)):
                     shutil.rmtree(each, ignore_errors=True)
 
     def set_aside(self) -> Optional[Path]:
