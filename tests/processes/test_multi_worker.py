@@ -134,7 +134,7 @@ def test_settings_are_applied_and_seen(runs: Mapping[str, Any], role: str) -> No
     for name in ("cluster", "preflight", "strategy", "communication", "first_all_reduce"):
         assert outcomes[name]["status"] == "APPLIED", outcomes[name]
     assert outcomes["strategy"]["observed"]["replicas"] == 2 and outcomes["strategy"]["observed"]["workers"] == 2
-    assert "1/2 of it" in outcomes["strategy"]["message"]
+    assert "The global batch of 16 gives each replica 8 examples." in outcomes["strategy"]["message"]
     seen = outcomes["communication"]["observed"]
     assert seen["timeouts"] == [300.0] and set(seen["hints"]) == {"CollectiveReduceV2[ring]"}
     assert seen["pack_bytes"] == 2**20 and seen["packs"] == sum(seen["counted"].values()) == 1

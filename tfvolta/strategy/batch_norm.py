@@ -1,6 +1,7 @@
 """Batch normalisation under several replicas: each normalises its own share of the batch, unless told to synchronise.
 
-Keras 2 then averages the replicas' moving statistics, which is wrong for the variance; Keras 3 keeps replica 0's.
+Keras 2 then averages the replicas' moving statistics, which is wrong for the variance; Keras 3 keeps replica 0's, in
+each worker its own.
 """
 
 from __future__ import annotations
@@ -46,14 +47,16 @@ def why_batch_norm(model: Any, replicas: int, global_batch: Optional[int] = None
         global_batch: Examples of one batch given to ``fit``, where known.
     """
     from tfvolta.bridge import stack_of
+    from tfvolta.bridge.workers import spans_workers
 
     share = f"its {global_batch // replicas} examples" if global_batch else f"1/{replicas} of the batch"
     small = " (few, so the statistics are noisy)" if global_batch and global_batch // replicas < SMALL_SHARE else ""
-    kept = (
-        "the moving statistics of replica 0 are kept, those of the others are lost"
-        if stack_of(model) == "keras3"
-        else "the moving statistics are averaged over replicas, which leaves out the variance between them"
-    )
+    if stack_of(model) != "keras3":
+        kept = "the moving statistics are averaged over replicas, which leaves out the variance between them"
+    elif spans_workers(model.distribute_strategy):
+        kept = "every worker keeps the moving statistics of its own first replica, and saves others than the chief's"
+    else:
+        kept = "the moving statistics of replica 0 are kept, those of the others are lost"
     return f"each of {replicas} replicas normalises with {share} alone{small}, and {kept}"
 
 
