@@ -114,35 +114,6 @@ def overflow(rank: int) -> dict[str, Any]:
     }
 
 
-def accumulated(rank: int) -> dict[str, Any]:
-    """Two batches for one update: equal to one process with four times the batch, and safe from an overflow on rank 1.
-
-    The infinite gradient is in the first of two batches, where nothing is reduced.
-    """
-    session = session_of(communication={"reduce_every": 2})
-    model, single = dense_model(), dense_model()
-    own = share(X, rank), share(Y, rank)
-    train(model, momentum(), own, session)
-    train(single, momentum(), (X, Y), batch_size=4 * BATCH)
-    targets = Y.copy()
-    targets.reshape(-1, 2, BATCH, 1)[4, 1] = 6e4  # the fifth batch of rank 1, the first of its third window
-    half = session_of(mixed_precision=HALF, communication={"reduce_every": 2})
-    scales, mixed = Scales(), dense_model()
-    train(mixed, momentum(), (share(X, rank), share(targets, rank)), half, callbacks=[scales])
-    bridge = bridge_for(mixed)
-    counts, graphs = bridge.step_counts(mixed), bridge.reduction_graphs(model)
-    half.undo()
-    bridge.set_global_policy("float32")
-    return {
-        "difference": relative(model, single),
-        "graphs": {mode: dict(graph.operations) for mode, graph in graphs.items()},
-        "scales": scales.seen,
-        "counts": [counts.applied, counts.skipped],
-        "weights": [float(value) for value in flat(mixed)],
-        **endings(session),
-    }
-
-
 def same_start(rank: int) -> dict[str, Any]:
     """Ranks that start with other weights and other optimiser state: all train as rank 0 does."""
     model, single = dense_model(seed=7 + rank), dense_model(seed=7)
@@ -207,7 +178,6 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
     "formats": formats,
     "sparse": sparse,
     "overflow": overflow,
-    "accumulated": accumulated,
     "same start": same_start,
     "kept state": kept_state,
     "eager": eager,

@@ -159,20 +159,6 @@ def test_an_overflow_on_one_rank_leaves_its_window_out_on_all(ranks: list[dict[s
         assert found["difference"] < 5e-3
 
 
-def test_two_batches_for_one_update_are_reduced_once(ranks: list[dict[str, Any]]) -> None:
-    for found in both(ranks, "accumulated"):
-        assert found["difference"] < 1e-5
-        assert found["graphs"] == {"update": {"HorovodAllreduce[float32]": 4}, "accumulate": {}}
-        outcome(found)
-
-
-def test_an_overflow_on_one_rank_between_two_updates_keeps_ranks_equal(ranks: list[dict[str, Any]]) -> None:
-    first, second = both(ranks, "accumulated")
-    assert first["scales"] == second["scales"] and first["weights"] == second["weights"]
-    assert first["scales"][4:6] == [1024.0, 512.0]  # the third window is skipped when it is whole, and the rest is not
-    assert first["counts"] == second["counts"] == [9, 1]
-
-
 def test_weights_and_optimizer_are_broadcast_before_the_first_step(ranks: list[dict[str, Any]]) -> None:
     for found in both(ranks, "same start"):
         assert found["difference"] < 1e-3  # Adam, whose state only rank 0 had
