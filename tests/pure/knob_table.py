@@ -159,6 +159,18 @@ ROWS: dict[str, Row] = {
         ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
         at_once=Status.PENDING,
     ),
+    "sharding": Row(
+        {"strategy": {"kind": "multi_worker_mirrored"}, "data": {"sharding": "data"}},
+        {"policy": "data", "kind": "multi_worker_mirrored"},
+        ends=Status.NO_EFFECT,  # the recorded fit was given data that ask for auto
+        at_once=Status.NO_EFFECT,
+    ),
+    "uneven": Row(
+        {"strategy": {"kind": "multi_worker_mirrored"}, "data": {"uneven": "cut"}},
+        {"asked": "cut", "kind": "multi_worker_mirrored"},
+        ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
+        at_once=Status.PENDING,
+    ),
     "watchdog": Row(
         {"watchdog": {"stall_seconds": 60.0}},
         {"stall_seconds": 60.0, "first_step_seconds": 180.0, "end": True},

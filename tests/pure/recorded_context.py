@@ -313,6 +313,9 @@ class RecordedBridge:
     def set_learning_rate(self, model: RecordedModel, value: float) -> None:
         model.rate = value
 
+    def data_policy(self, model: RecordedModel) -> str:
+        return "auto"
+
     def set_steps_per_execution(self, model: RecordedModel, steps: int) -> None:
         model.steps = steps
 

@@ -110,8 +110,8 @@ def test_knobs_of_a_config_come_in_phase_order() -> None:
             merged.setdefault(section, {}).update(values)
     found = knobs_for(Config.model_validate(merged))
     assert [each.phase for each, _ in found] == sorted(each.phase for each, _ in found)
-    # jit and clustering share one key, of which a config holds one value; the one kind that is left has one process.
-    other_kinds = {name for name in ROWS if name.startswith("horovod_")} | {"first_all_reduce"}
+    # jit and clustering share one key, of which a config holds one value; the one kind that is left is not Horovod.
+    other_kinds = {name for name in ROWS if name.startswith("horovod_")}
     assert {each.name for each, _ in found} == set(ROWS) - {"jit"} - other_kinds
 
 
@@ -187,7 +187,7 @@ def test_forecast_on_every_machine(each: Knob, facts: Facts) -> None:
 
 
 # Carried by Python's own state, by the data, or by the list of callbacks.
-CARRIED_OUTSIDE = ("seed", "policy", "drop_remainder", "addons", "checkpoint", "watchdog")
+CARRIED_OUTSIDE = ("seed", "policy", "drop_remainder", "addons", "checkpoint", "watchdog", "sharding", "uneven")
 # They look at other processes, which a recorded context does not have; tests/processes has them.
 SETS_NOTHING = ("preflight", "first_all_reduce")
 

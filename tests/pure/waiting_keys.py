@@ -1,3 +1,3 @@
 """Keys of the schema that no knob carries yet."""
 
-WAITING = ("data.",)
+WAITING: tuple[str, ...] = ()

@@ -26,13 +26,19 @@ def audit_model(model: Any, mixed_precision_planned: bool = False) -> list[Findi
     from tfvolta.audit.averaging import averaged_accumulation
     from tfvolta.audit.conversion import half_converted
     from tfvolta.audit.outputs import half_outputs
-    from tfvolta.audit.replicas import clipped_shares, cluster_left_alone, unsynchronized_batch_norm
+    from tfvolta.audit.replicas import (
+        batch_below_replicas,
+        clipped_shares,
+        cluster_left_alone,
+        unsynchronized_batch_norm,
+    )
 
     found = [
         averaged_accumulation(getattr(model, "optimizer", None)),
         half_outputs(model),
         None if mixed_precision_planned else half_converted(model),
         cluster_left_alone(model),
+        batch_below_replicas(model),
         unsynchronized_batch_norm(model),
         clipped_shares(model),
     ]

@@ -58,6 +58,25 @@ def _horovod_runs() -> bool:
     return any(module is not None and module.is_initialized() for module in modules)
 
 
+def batch_below_replicas(model: Any) -> Optional[Finding]:
+    """Finds a running fit whose global batch has fewer rows than the strategy has replicas: some would get none."""
+    from tfvolta.bridge import bridge_for
+
+    replicas = replicas_of(model)
+    data = bridge_for(model).fit_data(model) if replicas > 1 else None
+    if data is None or data.batch is None or data.batch >= replicas:
+        return None
+    return Finding(
+        rule="batch_below_replicas",
+        what=f"fit was given batches of {data.batch} and the strategy has {replicas} replicas",
+        layers=(),
+        why="a batch given to fit is the global batch, which replicas divide: some of them get no rows, and a mean "
+        "over none is not a number",
+        fix=f"give fit batches of {replicas} rows at least, better a multiple of {replicas}",
+        refuses=True,
+    )
+
+
 def unsynchronized_batch_norm(model: Any) -> Optional[Finding]:
     """Finds batch normalisation that sees one replica's share of the batch."""
     replicas = replicas_of(model)

@@ -245,3 +245,7 @@ class Bridge(Resuming, Protocol):
 
     def scale_schedule(self, model: Any, factor: float) -> bool:
         """Multiplies all rates of the optimiser's schedule; False for a schedule that is not one of Keras's own."""
+
+    def data_policy(self, model: Any) -> Optional[str]:
+        """The sharding policy of the data that the running fit was given: ``auto``, ``file``, ``data``, ``hint`` or
+        ``off``; empty for data that TensorFlow does not divide, None outside a fit."""

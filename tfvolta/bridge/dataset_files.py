@@ -52,9 +52,16 @@ def _readers(dataset: Any) -> Iterator[Any]:
             continue
         function = getattr(getattr(each, "_map_func", None), "function", None)
         graph = getattr(function, "graph", None)
-        operations = graph.get_operations() if graph is not None else ()
-        if any(operation.type.startswith(_READING_OPERATIONS) for operation in operations):
+        if graph is not None and any(name.startswith(_READING_OPERATIONS) for name in _operations(graph)):
             yield each
+
+
+def _operations(graph: Any) -> Iterator[str]:
+    """Types of a graph's operations, those of the functions that it calls included."""
+    definition = graph.as_graph_def()
+    yield from (node.op for node in definition.node)
+    for function in definition.library.function:
+        yield from (node.op for node in function.node_def)
 
 
 def _names(reader: Any) -> int:
@@ -64,4 +71,6 @@ def _names(reader: Any) -> int:
         return int(tf.size(names))
     inputs = reader._inputs()
     source = names if isinstance(names, tf.data.Dataset) else inputs[0] if inputs else None
+    while source is not None and int(source.cardinality()) < 0:  # below repeat()
+        source = getattr(source, "_input_dataset", None)
     return -1 if source is None else int(source.cardinality())

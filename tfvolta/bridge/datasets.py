@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+_SHARE = "_tfvolta_ranks"
 _BATCHES = frozenset({"_BatchDataset", "_ParallelBatchDataset"})
 # Transformations that hand every batch on: as many, each of as many rows.
 _KEEPS = frozenset(
@@ -47,6 +48,9 @@ class Batching:
 def batching(dataset: Any) -> Optional[Batching]:
     """How a data set is batched; None where its last transformations hide it (``unbatch``, ``flat_map``)."""
     name = type(dataset).__name__
+    if _SHARE in dataset.__dict__:
+        whole, ranks = dataset.__dict__[_SHARE]
+        return None if whole is None else _shared(whole, ranks)
     if name in _BATCHES:
         return _batched(dataset)
     inner = getattr(dataset, "_input_dataset", None)
@@ -58,6 +62,17 @@ def batching(dataset: Any) -> Optional[Batching]:
     if name == "_TakeDataset":
         return _taken(found, _number(dataset._count))
     return dataclasses.replace(found, full_batches=None) if name == "_SkipDataset" else None
+
+
+def mark_share(dataset: Any, whole: Optional[Batching], ranks: int) -> None:
+    """Notes that a data set keeps of each batch the share of one of several ranks.
+
+    Args:
+        dataset: The data set of shares.
+        whole: How the batches are that it shares.
+        ranks: Number of ranks.
+    """
+    dataset.__dict__[_SHARE] = (whole, ranks)
 
 
 def chain(dataset: Any) -> list[Any]:
@@ -87,6 +102,15 @@ def _batched(dataset: Any) -> Optional[Batching]:
     if rows < 0:
         return Batching(batch)
     return Batching(batch, rows, rows % batch, rows // batch)
+
+
+def _shared(whole: Batching, ranks: int) -> Batching:
+    """Each rank's share: rows that do not divide, and a batch with fewer rows than ranks, are left out."""
+    if whole.rows is None or whole.remainder is None or whole.full_batches is None:
+        return Batching(whole.batch // ranks, None, None if whole.remainder is None else whole.remainder // ranks)
+    rest = whole.remainder // ranks
+    rows = whole.rows // whole.batch * (whole.batch // ranks) + rest
+    return Batching(whole.batch // ranks, rows, rest, whole.full_batches)
 
 
 def _repeated(found: Batching, times: Optional[int]) -> Batching:

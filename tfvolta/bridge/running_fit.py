@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge import datasets
+from tfvolta.bridge import dataset_files, datasets
 from tfvolta.bridge.base import FitData
 
 
@@ -53,6 +53,17 @@ def _fit_frame(model: Any, frame: Any) -> Optional[Any]:
             return frame
         frame = frame.f_back
     return None
+
+
+def data_policy(model: Any) -> Optional[str]:
+    """See ``tfvolta.bridge.base.Bridge.data_policy``; Keras divides arrays by rows."""
+    adapter = _adapter(local_variables(model) or {})
+    if adapter is None:
+        return None
+    if holds_arrays(adapter):
+        return "data"
+    dataset = getattr(adapter, "_dataset", None)
+    return dataset_files.policy(dataset) if isinstance(dataset, tf.data.Dataset) else ""
 
 
 def _adapter(variables: Any) -> Optional[Any]:

@@ -30,3 +30,7 @@ class XlaPart:
     def fit_data(self, model: Any) -> Optional[FitData]:
         """Rows and batches of the ``fit`` that is calling a callback; None outside one."""
         return running_fit.fit_data(model)
+
+    def data_policy(self, model: Any) -> Optional[str]:
+        """The sharding policy of the data that the running fit was given."""
+        return running_fit.data_policy(model)

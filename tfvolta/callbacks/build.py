@@ -13,6 +13,7 @@ from tfvolta.callbacks.horovod import rank_callbacks
 from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
 from tfvolta.callbacks.progress import Progress
+from tfvolta.callbacks.rank_check import RankCheck
 from tfvolta.callbacks.saver import Saver
 from tfvolta.callbacks.throughput import Throughput
 from tfvolta.knobs.addons import Addons
@@ -36,6 +37,9 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     """
     monitor = session.config.monitor
     callbacks: list[Callback] = [ApplyPlan(session), *rank_callbacks(session)]
+    if session.config.get("strategy.kind") == "multi_worker_mirrored":
+        # TensorFlow keeps weights equal itself; only the numbers of batches can part the workers.
+        callbacks.append(RankCheck(session.config.get("data.uneven") or "error", weights=False, session=session))
     if session.config.checkpoint is not None:
         callbacks.append(Saver(session))  # restores before the others look
     if session.config.get("learning_rate.warmup_epochs"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.callbacks.ranks import differing, exchange, others_of
 from tfvolta.errors import AuditWarning, ClusterError, Problem
+from tfvolta.knobs.uneven import Uneven
 from tfvolta.peers import HorovodPeers
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class RankCheck(Callback):
             reduction.batch = max(batches)
 
     def _compare_steps(self, steps: list[Optional[int]]) -> None:
+        if self._session is not None:
+            self._session.context.saved[Uneven.name] = steps
         known = [each for each in steps if each is not None]
         if len(known) < len(steps):
             self._warn(_unknown(steps))

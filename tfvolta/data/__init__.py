@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfvolta.data.share import share_of_batches
 from tfvolta.data.sharding import shard
+from tfvolta.data.share import share_of_batches
 from tfvolta.data.static import static_batches
 
 __all__ = ["shard", "share_of_batches", "static_batches"]

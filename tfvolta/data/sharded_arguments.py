@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from tfvolta.data.arguments import as_dataset
-from tfvolta.data.share import share_of_batches
 from tfvolta.data.sharding import Sharding, shard
+from tfvolta.data.share import share_of_batches
 
 _ARRAYS = "Each of {} workers reads all rows of the arrays and keeps its share of every batch, as Keras divides arrays."
 _OTHER = "The data are of kind {}, which nothing divides: each worker reads all that its script gives."

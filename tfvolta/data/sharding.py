@@ -38,7 +38,7 @@ def shard(dataset: Any, workers: int, policy: str = "auto", where: str = "data.s
     Args:
         dataset: A ``tf.data.Dataset``; a batch of it is the global batch.
         workers: Number of workers.
-        policy: ``auto`` divides files where there are enough, and rows otherwise; ``file`` and ``data`` insist;
+        policy: ``auto`` divides files where every worker gets equally many, and rows otherwise; ``file`` and ``data`` insist;
             ``off`` leaves the data of each worker as they are.
         where: The place that asks, for messages.
 
@@ -56,7 +56,8 @@ def shard(dataset: Any, workers: int, policy: str = "auto", where: str = "data.s
         raise ConfigError("These files cannot be divided between the workers.", [_too_few(where, files, workers)])
     chosen = policy
     if policy == "auto":
-        chosen = "file" if files is not None and files >= workers else "data"
+        # Workers with different numbers of files would end at different times.
+        chosen = "file" if files and files % workers == 0 else "data"
     return dataset_files.with_policy(dataset, chosen), Sharding(chosen, _sentence(chosen, files, reads, workers), files)
 
 
@@ -69,10 +70,15 @@ def _sentence(policy: str, files: Optional[int], reads: bool, workers: int) -> s
         if files is not None and files % workers:
             uneven = f" They do not divide evenly: some workers read {-(-files // workers)}, others {files // workers}."
         return f"Each of {workers} workers reads its share of {count}.{uneven}"
-    why = "nothing in the data set reads files"
-    if reads:
-        why = "the number of files is not known" if files is None else f"{files} file{'s' * (files != 1)} are too few"
-    return f"Each of {workers} workers reads all rows and keeps its share of them ({why})."
+    return f"Each of {workers} workers reads all rows and keeps its share of them ({_why_rows(files, reads, workers)})."
+
+
+def _why_rows(files: Optional[int], reads: bool, workers: int) -> str:
+    if not reads:
+        return "nothing in the data set reads files"
+    if files is None:
+        return "the number of files is not known"
+    return f"{files} file{'s' * (files != 1)} cannot be divided evenly"
 
 
 def _too_few(where: str, files: Optional[int], workers: int) -> Problem:

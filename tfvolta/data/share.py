@@ -47,6 +47,7 @@ def share_of_batches(dataset: Any, rank: int, size: int) -> tuple[Any, Sharding]
     shared = kept.map(cut, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
     if small and batching is not None and batching.full_batches is not None and batching.remainder is not None:
         shared = shared.apply(tf.data.experimental.assert_cardinality(batching.full_batches))
+    datasets.mark_share(shared, batching, size)
     message = f"Each of {size} ranks trains on 1/{size} of every batch, which so stays the global batch."
     if batching is not None and (batching.batch % size or (batching.remainder or 0) % size):
         message += f" Rows of a batch that do not divide by {size} are left out."

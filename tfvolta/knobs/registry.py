@@ -38,9 +38,11 @@ from tfvolta.knobs.policy import Policy
 from tfvolta.knobs.preflight import Preflight
 from tfvolta.knobs.retrofit import Retrofit
 from tfvolta.knobs.seed import Seed
+from tfvolta.knobs.sharding import DataSharding
 from tfvolta.knobs.steps import StepsPerExecution
 from tfvolta.knobs.tf32 import Tf32
 from tfvolta.knobs.threads import InterOpThreads, IntraOpThreads
+from tfvolta.knobs.uneven import Uneven
 from tfvolta.knobs.visibility import VisibleDevices
 from tfvolta.knobs.watchdog import Watchdog
 from tfvolta.knobs.xla_environment import XlaFlags
@@ -80,10 +82,12 @@ _KNOBS: tuple[type[Knob], ...] = (
     LearningRate,
     Addons,
     DropRemainder,
+    DataSharding,
     Jit,
     AutoClustering,
     LayoutOptimizer,
     Checkpointing,
+    Uneven,
     Watchdog,
 )
 

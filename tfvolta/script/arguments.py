@@ -6,8 +6,11 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from tfvolta.data.arguments import without_remainder
+from tfvolta.data.sharded_arguments import divided_between_ranks, divided_by_strategy
 from tfvolta.errors import ContradictionWarning
 from tfvolta.knobs.drop_remainder import DropRemainder
+from tfvolta.knobs.sharding import BETWEEN_RANKS, BY_STRATEGY, DataSharding
+from tfvolta.peers import peers_of
 
 if TYPE_CHECKING:
     from tfvolta.session import Session
@@ -33,15 +36,27 @@ def compile_arguments(session: Session, stack: str, arguments: dict[str, Any]) -
     return {**arguments, "jit_compile": value}
 
 
-def fit_arguments(session: Session, bridge: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Leaves out the last, smaller batch where the config asks for it.
+def fit_arguments(session: Session, bridge: Any, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Changes the data of a ``fit`` as the config asks: no smaller last batch, and for each worker its part.
 
     Args:
         session: The session of the run.
         bridge: The bridge of the model's Keras.
+        model: The model to be trained.
         arguments: Arguments of ``fit`` by name, but ``callbacks``.
+
+    Raises:
+        ConfigError: The data cannot be divided as asked.
     """
-    if not session.config.get("xla.drop_remainder"):
-        return arguments
-    changed, session.context.saved[DropRemainder.name] = without_remainder(arguments, bridge.keras.backend.floatx())
-    return changed
+    config, saved = session.config, session.context.saved
+    floatx = bridge.keras.backend.floatx()
+    if config.get("xla.drop_remainder"):
+        arguments, saved[DropRemainder.name] = without_remainder(arguments, floatx)
+    policy = config.get("data.sharding")
+    peers = peers_of(model)
+    if peers.size > 1 and config.get("strategy.kind") in BY_STRATEGY:
+        arguments, saved[DataSharding.name] = divided_by_strategy(arguments, peers.size, policy or "auto")
+    elif peers.size > 1 and config.get("strategy.kind") in BETWEEN_RANKS and policy in ("auto", "data"):
+        seed = config.get("run.seed") or 0
+        arguments, saved[DataSharding.name] = divided_between_ranks(arguments, peers.rank, peers.size, floatx, seed)
+    return arguments

@@ -102,7 +102,7 @@ class ScriptRun:
             after_compile=self._compiled,
             fit_callbacks=self._fit_callbacks,
             after_fit=lambda model: self._notice(sys.exc_info()[1]),
-            fit_arguments=lambda model, arguments: fit_arguments(self.session, bridge_for(model), arguments),
+            fit_arguments=lambda model, arguments: fit_arguments(self.session, bridge_for(model), model, arguments),
         )
         self._undo_intercepts.append(bridge_for_stack(stack).intercept(hooks))
 

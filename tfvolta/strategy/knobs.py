@@ -55,7 +55,9 @@ class StrategyKind(Knob):
             replicas = int(strategy.num_replicas_in_sync)
             observed = {"strategy": type(strategy).__name__, "replicas": replicas}
             return Outcome(Status.PENDING, "Built; the model's variables will show where it trains.", observed)
-        return verify_strategy(context.config, context, context.model)[self.name]
+        data = context.bridge.fit_data(context.model)
+        batch = None if data is None else data.batch
+        return verify_strategy(context.config, context, context.model, batch)[self.name]
 
 
 class Communication(Knob):
