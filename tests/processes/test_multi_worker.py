@@ -190,16 +190,28 @@ print("RESULT", replicas, int(model.optimizer.iterations.numpy()), history.histo
 """
 
 
-@pytest.mark.parametrize("script", ("own strategy", "no strategy"))
-def test_an_untouched_script_trains_with_two_workers(tmp_path: pathlib.Path, script: str) -> None:
-    """A script's own strategy, which plain Keras 3 cannot train with; and a script that starts TensorFlow early."""
-    body = OWN_STRATEGY if script == "own strategy" else NO_STRATEGY
+def with_a_callback(body: str) -> str:
+    """A script of its own strategy that gives ``fit`` one callback of tfvolta's, and is run by Python."""
+    given = body.replace("verbose=0", "verbose=0, callbacks=[MixedPrecision()]")
+    return given.replace("import numpy as np", "import numpy as np\nfrom tfvolta.callbacks import MixedPrecision")
+
+
+UNDER_TFVOLTA = ["-m", "tfvolta", "run", "--directory", "runs"]
+SCRIPTS: Mapping[str, tuple[str, list[str]]] = {
+    "own strategy": (OWN_STRATEGY, UNDER_TFVOLTA),  # with which plain Keras 3 cannot train
+    "no strategy": (NO_STRATEGY, [*UNDER_TFVOLTA, "--set", "strategy.kind=multi_worker_mirrored"]),
+    "a callback": (with_a_callback(OWN_STRATEGY), []),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_trains_with_two_workers(tmp_path: pathlib.Path, script: str) -> None:
+    body, command = SCRIPTS[script]
     body = body.replace("keras = tf.keras", "import tf_keras as keras") if STACK == "tf_keras" else body
     (tmp_path / "train.py").write_text(body)
-    options = [] if script == "own strategy" else ["--set", "strategy.kind=multi_worker_mirrored"]
     cluster = ClusterProcesses({"worker": 2}, tmp_path)
     try:
-        cluster.start(["-m", "tfvolta", "run", "--directory", str(tmp_path / "runs"), *options, "train.py"])
+        cluster.start([*command, "train.py"])
         printed = {name: list(cluster.lines(name, 240)) for name in cluster.processes}
         codes = cluster.codes(30)
     finally:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+from tfvolta.cluster import resolve
+from tfvolta.errors import ClusterError
+
 
 def serve_workers(stack: str) -> bool:
     """Corrects what the Keras of a stack cannot do with several workers; False where there is nothing to correct.
@@ -14,3 +20,18 @@ def serve_workers(stack: str) -> bool:
     from tfvolta.bridge import keras3_workers
 
     return keras3_workers.install()
+
+
+def serve_present_workers() -> bool:
+    """The same for a script that makes its own strategy, where the environment names other workers.
+
+    ``fit`` of Keras 3 would fail before it gives a callback the model, so that making the callback is the last moment.
+    """
+    keras = sys.modules.get("keras")
+    if not str(getattr(keras, "__version__", "")).startswith("3."):
+        return False
+    try:
+        cluster = resolve(os.environ)
+    except ClusterError:
+        return False
+    return cluster is not None and cluster.num_workers > 1 and serve_workers("keras3")

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from tfvolta.audit import audit_model, refuse
+from tfvolta.bridge.worker_service import serve_present_workers
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.errors import AuditWarning
 
@@ -28,6 +29,7 @@ class Carrier(Callback):
 
     def __init__(self, session: Session):
         super().__init__()
+        serve_present_workers()
         self.session = session
         self._calls_until_verified = 0
         self._audit_again = False
