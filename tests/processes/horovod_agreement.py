@@ -114,6 +114,7 @@ def loaded(rank: int) -> dict[str, Any]:
     models = {ending: saved_and_loaded(model, ending) for ending in (".keras", ".h5")}
     for ending, plain in models.items():
         name = f"{type(plain.optimizer).__module__.split('.')[0]}.{type(plain.optimizer).__name__}"
+        found.setdefault("audit", [str(each) for each in tfvolta.audit.audit_model(plain)])
         check = [tfvolta.callbacks.RankCheck()]
         found[ending] = {"optimizer": name, "plain": error_of(partial(fit, plain, (X[:16], Y[:16]), callbacks=check))}
     session, again = session_of(), models[".keras"]  # plain Keras 3 cannot train what it loads from HDF5
@@ -165,15 +166,23 @@ def output(rank: int) -> dict[str, Any]:
     """What a fit prints and writes, with a progress bar, a CSV file and a checkpoint."""
     data = share(X, rank)[:16], share(Y, rank)[:16]
     with tempfile.TemporaryDirectory() as folder:
+        backup = keras.callbacks.BackupAndRestore(os.path.join(folder, f"backup_{rank}"))
         writers = [
+            backup,
             keras.callbacks.CSVLogger(os.path.join(folder, "log.csv")),
             keras.callbacks.ModelCheckpoint(os.path.join(folder, "last.keras"), verbose=0),
         ]
         printed, said = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(said),
+        ):
+            warnings.simplefilter("always")
             train(dense_model(), "sgd", data, session_of(), verbose=2, callbacks=writers)
-        files = sorted(path.name for path in pathlib.Path(folder).iterdir())
-    return {"printed": printed.getvalue(), "said": said.getvalue(), "files": files}
+        files = sorted(path.name for path in pathlib.Path(folder).iterdir() if path.is_file())
+    warned = [str(each.message) for each in caught if "BackupAndRestore" in str(each.message)]
+    return {"printed": printed.getvalue(), "said": said.getvalue(), "files": files, "warned": warned}
 
 
 def metrics(rank: int) -> dict[str, Any]:

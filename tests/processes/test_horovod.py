@@ -221,6 +221,8 @@ def test_a_loaded_model_is_refused_by_itself_and_distributed_by_a_config(ranks: 
             package, name = found[ending]["optimizer"].split(".")
             assert name == "Adam" and package in ("keras", "tf_keras")  # no class of Horovod's or tfvolta's
             assert "size() > 1 but the optimizer is not distributed" in found[ending]["plain"]
+        (finding,) = found["audit"]
+        assert finding.startswith("undistributed_optimizer: size() > 1 but the optimizer is not distributed")
         assert found["again"]["iterations"] == 2 * 20
         assert found["difference"] < 1e-6
         outcome(found)
@@ -250,6 +252,7 @@ def test_only_rank_0_prints_and_writes(ranks: list[dict[str, Any]]) -> None:
     assert second["printed"] == "" and second["files"] == []
     assert "on rank 0 only, and not on rank 1: CSVLogger, ModelCheckpoint" in second["said"]
     assert "on rank 0 only" not in first["said"]
+    assert len(first["warned"]) == 1 and "write over one another" in first["warned"][0] and second["warned"] == []
 
 
 def test_metrics_are_those_of_all_examples(ranks: list[dict[str, Any]]) -> None:

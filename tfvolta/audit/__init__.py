@@ -26,6 +26,7 @@ def audit_model(model: Any, mixed_precision_planned: bool = False) -> list[Findi
     from tfvolta.audit.averaging import averaged_accumulation
     from tfvolta.audit.conversion import half_converted
     from tfvolta.audit.outputs import half_outputs
+    from tfvolta.audit.ranks import undistributed_optimizer
     from tfvolta.audit.replicas import (
         batch_below_replicas,
         clipped_shares,
@@ -41,6 +42,7 @@ def audit_model(model: Any, mixed_precision_planned: bool = False) -> list[Findi
         batch_below_replicas(model),
         unsynchronized_batch_norm(model),
         clipped_shares(model),
+        undistributed_optimizer(model),
     ]
     return [finding for finding in found if finding is not None]
 

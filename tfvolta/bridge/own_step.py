@@ -33,6 +33,11 @@ def leaves_loss_unscaled(model: Any) -> bool:
     return bool(names & _GRADIENTS) and not names & _SCALING
 
 
+def has_own_step(model: Any) -> bool:
+    """Whether the model's ``train_step`` is not Keras's."""
+    return "train_step" in _own_functions(model)
+
+
 def _own_functions(model: Any) -> dict[str, types.FunctionType]:
     """The model's functions that are not Keras's, by name."""
     found: dict[str, types.FunctionType] = {}
