@@ -47,7 +47,7 @@ class Killed(keras.callbacks.Callback):
 history = model.fit(data, epochs=4, verbose=0, callbacks=[Killed()] if "kill" in sys.argv else [])
 weights = np.concatenate([np.ravel(weight) for weight in model.get_weights()])
 print("RESULT", json.dumps({"loss": history.history["loss"], "weights": weights.tolist(),
-                            "iterations": int(np.array(model.optimizer.iterations))}), flush=True)
+                            "iterations": int(model.optimizer.iterations.numpy())}), flush=True)
 """
 PRECISE = ("--set", "mixed_precision.policy=float32")
 TENSORFLOW_ALIKE = {"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
@@ -99,6 +99,11 @@ def test_two_ranks(alone: dict[str, Any], tmp_path: Path) -> None:
     found = results(done.out)
     assert len(found) == 2 and found[0]["weights"] == found[1]["weights"]
     assert_same(found[0], alone)
+    (evidence,) = (tmp_path / "runs").glob("*/evidence.json")
+    outcomes = json.loads(evidence.read_text())["outcomes"]
+    assert outcomes["sharding"]["status"] == "APPLIED" and "1/2 of every batch" in outcomes["sharding"]["message"]
+    assert outcomes["strategy"]["observed"]["global_batch"] == 32
+    assert outcomes["strategy"]["observed"]["per_rank_batch"] == 16
 
 
 def test_a_coordinator_with_one_worker(alone: dict[str, Any], tmp_path: Path) -> None:

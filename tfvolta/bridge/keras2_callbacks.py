@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from tfvolta.bridge import running_fit
 from tfvolta.bridge.keras2_logs import LazyLogs
 from tfvolta.bridge.keras2_package import Package
 
@@ -22,6 +23,15 @@ def lazy_list_class(package: Package) -> Any:
     """
 
     class LazyCallbackList(package.callbacks.CallbackList):  # type: ignore[name-defined,misc]
+        def on_train_begin(self, logs: Optional[Mapping[str, Any]] = None) -> None:
+            # A list that was made outside of ``fit`` does not know yet how many batches ``fit`` found.
+            if self.params and self.params.get("steps") is None:
+                handler = (running_fit.local_variables(self.model) or {}).get("data_handler")
+                steps = getattr(handler, "inferred_steps", None)
+                if steps is not None:
+                    self.set_params({**self.params, "steps": int(steps)})
+            super().on_train_begin(logs)
+
         def _call_batch_hook_helper(self, hook_name: str, batch: int, logs: Optional[Mapping[str, Any]]) -> None:
             raw: Any = {} if logs is None else dict(logs) if isinstance(logs, Mapping) else logs
             lazy: Any = None

@@ -57,7 +57,8 @@ class RankCheck(Callback):
         idle = [rank for rank, each in enumerate(told) if not each["reduced"]]
         if idle:
             raise ClusterError("Ranks would train models of their own.", [_not_distributed(idle, self._peers.size)])
-        self._agree(told)
+        if isinstance(self._peers, HorovodPeers):
+            self._agree(told)
         self._compare_steps([each["steps"] for each in told])
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
