@@ -18,7 +18,7 @@ from tfvolta import build_strategy
 
 PARTS: dict[str, Callable[[Any], Any]] = {
     "session": reduction_faults.session,
-    "windows": reduction_training.equal_windows,
+    "windows": reduction_training.all_windows,
     "few windows": reduction_training.few_windows,
     "xla": reduction_training.compiled_by_xla,
     "hook": reduction_training.another_all_reduce,

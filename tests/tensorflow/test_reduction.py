@@ -15,6 +15,7 @@ import pytest
 
 from tests.stack import KERAS3, STACK
 from tests.tensorflow.reduction_models import EVERY, MAKERS, WINDOWS
+from tests.tensorflow.reduction_training import FEW
 
 pytestmark = pytest.mark.timeout(900)  # processes with TensorFlow's start and a hundred small traces
 
@@ -72,15 +73,15 @@ def is_one_update_in_a_window(found: dict[str, Any], run: str, dtype: set[str] =
     operations, taken_in, others = found["graphs"]["update"]
     assert operations == (dict.fromkeys(dtype, replicas(run)) if several else {})
     assert taken_in == found["wire_bytes"]
-    assert found["graphs"]["accumulate"] == [{}, 0, 0]
-    assert others == 0
+    assert found["graphs"]["accumulate"] == [{}, 0, others]
+    assert others == 0 or "without" in run  # Keras 2's metrics are reduced with each batch there
 
 
 @part("windows")
 def test_windows_train_like_batches_so_many_times_as_large(run: str, folder: str) -> None:
     found = process(run, folder)["windows"]
     assert set(found) >= set(MAKERS)
-    for name in (*MAKERS, "steps_per_execution 2", "steps_per_execution 5", "arrays"):
+    for name in (*MAKERS, "steps_per_execution 5", "steps_per_execution 6", "arrays"):
         assert found[name]["difference"] < 1e-6, name
         is_one_update_in_a_window(found[name], run)
 
@@ -88,7 +89,7 @@ def test_windows_train_like_batches_so_many_times_as_large(run: str, folder: str
 @part("few windows")
 def test_windows_with_other_numbers_of_replicas(run: str, folder: str) -> None:
     found = process(run, folder)["few windows"]
-    for name in ("adam", "steps_per_execution 5", "arrays", "dynamic scale", "fixed scale"):
+    for name in ("adam", *FEW):
         assert found[name]["difference"] < 1e-6, name
         is_one_update_in_a_window(found[name], run)
 
@@ -149,12 +150,7 @@ def test_an_overflow_on_one_replica_skips_the_step_on_all(run: str, folder: str,
     assert found[f"overflow {travel}"] == [*[-1.0] * count, 512.0, 1, 1]
     # In the first, then in the second batch of a window: two windows of four are left out, the scale halves twice.
     assert found[f"overflow in windows {travel}"] == [*[-2.0] * count, 256.0, 2, 2]
-
-
-@part("numbers")
-def test_what_is_no_float16_on_the_wire_halves_the_scale(run: str, folder: str) -> None:
-    count = replicas(run)
-    assert process(run, folder)["numbers"]["overflow on the wire"] == [*[-1.0] * count, 512.0, 1, 1]
+    assert found["overflow on the wire"] == [*[-1.0] * count, 512.0, 1, 1]  # finite, and no float16
 
 
 @part("hook")
@@ -212,11 +208,11 @@ def test_two_updates_of_a_variable_in_a_step_are_refused(run: str, folder: str) 
 @part("left over")
 def test_batches_that_fill_no_window_go_on_in_the_next_epoch(run: str, folder: str) -> None:
     found = process(run, folder)["left over"]
-    for name in [name for name in found if name != "new fit"]:
+    assert set(found) >= {"known 1", "known 2", "known 3", "unknown 1", "new fit"}
+    for name in set(found) - {"new fit"}:
         assert found[name]["difference"] < 1e-6, name
         counts = [found[name][key] for key in ("batches", "updates", "pending", "applied", "skipped")]
         assert counts == [21, 7, 0, 7, 0], name
-    assert set(found) >= {"known 1", "known 2", "unknown 1", "new fit"}
 
 
 @part("left over")
@@ -234,8 +230,10 @@ def test_a_new_fit_begins_with_an_empty_window(run: str, folder: str) -> None:
 def test_keras_s_own_accumulation_is_carried_out_where_keras_fails(
     run: str, folder: str, name: str, scale: str
 ) -> None:
+    if replicas(run) == 1 and name != "ema":
+        pytest.skip("Keras does it rightly with one replica")
     found = process(run, folder)["accumulation"][f"{name} {scale}"]
-    assert found["taken"] == (replicas(run) > 1 or name == "ema")
+    assert found["taken"]
     assert found["difference"] < 1e-6 and found["averages"] < 1e-6
     assert (found["iterations"], found["batches"]) == (WINDOWS, EVERY * WINDOWS)
 

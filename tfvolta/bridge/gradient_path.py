@@ -108,14 +108,18 @@ class GradientPath:
         self._seen.clear()
         with self.mode(mode):
             outputs = self.functions[mode](iterator)
-        update = mode == UPDATE
+        self.advance(1)
+        return outputs
+
+    def advance(self, batches: int) -> None:
+        """Counts batches that were trained."""
+        updates, pending = divmod(self._state.pending + batches, self.settings.every)
         self._state = dataclasses.replace(
             self._state,
-            batches=self._state.batches + 1,
-            updates=self._state.updates + update,
-            pending=0 if update else self._state.pending + 1,
+            batches=self._state.batches + batches,
+            updates=self._state.updates + updates,
+            pending=pending,
         )
-        return outputs
 
     def travel(self, arrival: Arrival, then: Callable[[list[Any]], Any]) -> Any:
         """Sends gradients on their way and gives what comes out at its end to ``then``, where anything does.

@@ -152,7 +152,9 @@ def _maker(adapter: Adapter) -> Callable[..., Any]:
                 for mode in (ACCUMULATE, UPDATE)
             }
         path.functions = {mode: path.functions[mode] for mode in (UPDATE, ACCUMULATE)}
-        self.train_function = WindowFunction(path, lambda: adapter.steps(self), lambda: adapter.one_step(self))
+        self.train_function = WindowFunction(
+            path, lambda: adapter.steps(self), lambda: adapter.one_step(self), lambda: self.get_metrics_result()
+        )
         return self.train_function
 
     return make_train_function

@@ -76,7 +76,8 @@ class ReduceEvery(Knob):
             return Forecast(Status.APPLIED, "Each batch is one update, which is the default.")
         spared = "" if _is_alone(config, facts) else " and one all-reduce"
         steps = config.get("fit.steps_per_execution") or 1
-        called = f" The {steps} batches of a call run one after the other from Python." if steps > 1 else ""
+        loose = steps > 1 and steps % value
+        called = f" The {steps} batches of a call run one after the other from Python." if loose else ""
         return Forecast(
             Status.APPLIED,
             f"One update{spared} in {value} batches, with the average of their gradients: as with batches {value} times"
