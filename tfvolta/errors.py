@@ -51,8 +51,8 @@ class TfvoltaError(Exception):
         super().__init__("\n".join([message, *(str(problem) for problem in self.problems)]))
 
 
-# How a process ends that was told to (SIGTERM) and did so in order: 128 and the signal's number, as shells have it, which
-# Kubernetes' training operators take for a reason to start it again.
+# How a process ends that was told to (SIGTERM) and did so in order: 128 and the signal's number, as shells have it,
+# which Kubernetes' training operators take for a reason to start it again.
 PREEMPTED_EXIT_CODE = 143
 
 

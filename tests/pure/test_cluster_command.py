@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from typing import Any
@@ -37,9 +38,9 @@ def _run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 def local(count: int, index: int = 0) -> dict[str, str]:
     ports = []
-    for _ in range(count):
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            ports.append(server.getsockname()[1])
+    with contextlib.ExitStack() as servers:  # all at once, or the kernel may give one port twice
+        for _ in range(count):
+            ports.append(servers.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1])
     return tf_config({"worker": [f"127.0.0.1:{port}" for port in ports]}, {"type": "worker", "index": index})
 
 

@@ -60,10 +60,12 @@ def _horovod_runs() -> bool:
 
 def batch_below_replicas(model: Any) -> Optional[Finding]:
     """Finds a running fit whose global batch has fewer rows than the strategy has replicas: some would get none."""
+    replicas = replicas_of(model)
+    if replicas < 2 or not hasattr(model, "fit"):
+        return None
     from tfvolta.bridge import bridge_for
 
-    replicas = replicas_of(model)
-    data = bridge_for(model).fit_data(model) if replicas > 1 else None
+    data = bridge_for(model).fit_data(model)
     if data is None or data.batch is None or data.batch >= replicas:
         return None
     return Finding(

@@ -38,8 +38,8 @@ def shard(dataset: Any, workers: int, policy: str = "auto", where: str = "data.s
     Args:
         dataset: A ``tf.data.Dataset``; a batch of it is the global batch.
         workers: Number of workers.
-        policy: ``auto`` divides files where every worker gets equally many, and rows otherwise; ``file`` and ``data`` insist;
-            ``off`` leaves the data of each worker as they are.
+        policy: ``auto`` divides files where every worker gets equally many, and rows otherwise; ``file`` and ``data``
+            insist; ``off`` leaves the data of each worker as they are.
         where: The place that asks, for messages.
 
     Returns:
