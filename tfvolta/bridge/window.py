@@ -3,8 +3,8 @@
 The variables hold one copy of the trainable weights on each replica. They are made when a gradient first arrives, are
 in no model's or optimiser's list and in no file, and are never reduced themselves. Sparse gradients are added into
 dense sums, with a note of the rows that were touched: what leaves the window is sparse again, each row once, so that
-optimisers which leave untouched rows alone go on doing so. In a step that XLA compiles it is dense: there ``tf.unique``,
-by which optimisers add up the slices of a row, counts the padding of rows that were found while the step ran.
+optimisers which leave untouched rows alone go on doing so. In a step that XLA compiles it is dense: ``tf.unique``, by
+which optimisers add up the slices of a row, counts there the padding of rows that were found while the step ran.
 
 Whatever is written waits for a gradient: where the data run out in a call, nothing changes.
 """
