@@ -118,7 +118,7 @@ def refusals(count: int) -> dict[str, str]:
         "missing device": refused(config(count, {"devices": ["CPU:0", f"CPU:{count}"]})),
         "gpu": refused(config(count, {"devices": ["GPU:0", "CPU:0"]})),
         "three": refused(config(3, implementation="hierarchical_copy")),
-        "kind": refused(config(count, {"kind": "horovod"})),
+        "kind": refused(config(count, {"kind": "central_storage"})),
     }
 
 

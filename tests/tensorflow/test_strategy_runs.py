@@ -111,7 +111,7 @@ def test_the_same_configuration_is_the_same_strategy(runs: dict[str, Any]) -> No
         ("missing device", ("set strategy.logical_cpus:", "one of CPU:0")),
         ("gpu", ("this machine has no GPU", "received: GPU:0")),
         ("three", ("even number of replicas", "left out")),
-        ("kind", ("default (", "one_device (", "mirrored (", "received: horovod")),
+        ("kind", ("default (", "one_device (", "mirrored (", "received: central_storage")),
     ],
 )
 def test_what_cannot_work_is_refused_when_built(runs: dict[str, Any], case: str, words: tuple[str, ...]) -> None:
