@@ -54,7 +54,7 @@ def planned(strategy: Any, config: Any) -> dict[str, Any]:
         model.compile(optimizers.Adam(0.001), "mse")
     y = X[:, :1]
     model.fit(X, y, batch_size=16, verbose=0, shuffle=False, callbacks=tfvolta.build_callbacks(config, model))
-    copies = [strategy.experimental_local_results(getattr(v, "value", v)) for v in raw(model)]
+    copies = [strategy.experimental_local_results(variable) for variable in raw(model)]
     spread = max(float(np.max(np.abs(each[0].numpy() - other.numpy()))) for each in copies for other in each)
     outcomes = {name: ending.outcome.to_json() for name, ending in session_for(config).endings.items()}
     total = [float(np.sum(weight)) for weight in model.get_weights()]
