@@ -36,9 +36,11 @@ class Communication(Section):
     num_packs: Optional[int] = Field(
         None, ge=0, description="Packs of gradients per all-reduce (mirrored); 0 is one per tensor."
     )
-    pack_mb: Optional[int] = Field(None, gt=0, description="Size of a pack, MiB (multi_worker_mirrored, horovod).")
+    pack_mb: Optional[int] = Field(
+        None, gt=0, description="Size of a pack of gradients, MiB (mirrored with auto, multi_worker_mirrored, horovod)."
+    )
     timeout_seconds: Optional[float] = Field(
-        None, gt=0, description="Limit for one collective (multi_worker_mirrored)."
+        None, gt=0, description="Limit for one collective (multi_worker_mirrored; 600 where nothing is given)."
     )
     hierarchical: Optional[bool] = Field(
         None, description="Reduce inside each machine first, then between machines (horovod with NCCL)."
