@@ -95,19 +95,22 @@ def test_one_process_stops_where_the_next_call_begins() -> None:
 
 
 SCRIPT = """
-    import os, signal, sys, threading, time
+    import os, signal, sys, threading
     from tfvolta.checkpoint import preemption
     preemption.SAME_REQUEST_SECONDS = 0.0 if "hurry" in sys.argv else 1e9
     heard = threading.Event()
     former = []
-    signal.signal(signal.SIGTERM, lambda *_: former.append("former"))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(7) if "child" in former else former.append("former"))
     listener = preemption.TerminationSignal(heard.set, lambda frame: "elsewhere" not in sys.argv)
     assert listener.start()
     if "fork" in sys.argv:
+        ready, tell = os.pipe()
         child = os.fork()
         if child == 0:
-            signal.pause()
-            os._exit(7)
+            former.append("child")
+            os.write(tell, b"x")
+            os.read(os.pipe()[0], 1)
+        os.read(ready, 1)
         os.kill(child, signal.SIGTERM)
         print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         print("heard", heard.is_set(), flush=True)

@@ -32,6 +32,12 @@ from tfvolta.errors import PREEMPTED_EXIT_CODE, CheckpointError, CheckpointWarni
 from tfvolta.outcome import Status
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Data sets, which are made before the model, take the global seed too."""
+    keras.utils.set_random_seed(5)
+
+
 def crashed(folder: Path, **changes: Any) -> None:
     """Leaves checkpoints of steps 8, 10 and 12."""
     with contextlib.suppress(CrashError):

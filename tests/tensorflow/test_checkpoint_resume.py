@@ -43,6 +43,12 @@ from tfvolta.errors import CheckpointWarning
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Data sets, which are made before the model, take the global seed too."""
+    keras.utils.set_random_seed(5)
+
+
 def trained(folder: Path, data: dict[str, Any], make: Callable[..., Any] = compiled, *callbacks: Any) -> Any:
     """A training with checkpoints; the model, whether it crashed or not."""
     model = make()

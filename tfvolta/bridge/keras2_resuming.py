@@ -55,7 +55,8 @@ class ResumingPart:
         handler, first = variables["data_handler"], variables["initial_epoch"]
         if handler._inferred_steps is None and start.epoch_batches:
             handler._inferred_steps = start.epoch_batches
-        _pass_epochs(handler, start.epoch - first)
+        if not resuming.is_remote(model):
+            _pass_epochs(handler, start.epoch - first)
         model._training_state = _Begin(model, start, (start.epoch - first) * (handler._inferred_steps or 0))
 
     def advance_data(self, model: Any) -> None:
@@ -84,6 +85,8 @@ class ResumingPart:
         handler = variables.get("data_handler")
         if handler is None:
             return None
+        if resuming.is_remote(model):
+            return FitStream("remote", True, data_order.UNKNOWN, handler._inferred_steps)
         adapter = handler._adapter
         whole = not adapter.should_recreate_iterator()
         kind, order = _kind_and_order(adapter, variables)
@@ -108,6 +111,8 @@ class _Begin:
     def advance(self, variables: Any) -> None:
         """Advances the iterator of the first epoch."""
         handler, iterator = variables["data_handler"], variables["iterator"]
+        if resuming.is_remote(self._model):
+            return
         whole = not handler._adapter.should_recreate_iterator()
         self._start.advance(iterator, self._start.batch + (self._before if whole else 0))
         if handler._inferred_steps is None and self._start.batch:

@@ -49,8 +49,10 @@ class ResumingPart:
         variables = running_fit.local_variables(model) or {}
         epochs = variables["epoch_iterator"]
         first = variables["initial_epoch"]
-        before = _pass_epochs(epochs, start.epoch - first)
         model._initial_epoch = start.epoch
+        if resuming.is_remote(model):
+            return
+        before = _pass_epochs(epochs, start.epoch - first)
         original = epochs._enumerate_iterator
 
         def begin() -> _Steps:
@@ -80,6 +82,8 @@ class ResumingPart:
         epochs = variables.get("epoch_iterator")
         if epochs is None:
             return None
+        if resuming.is_remote(model):
+            return FitStream("remote", True, data_order.UNKNOWN, epochs.num_batches)
         iterator = variables.get("iterator")
         whole = bool(epochs.steps_per_epoch) and epochs.steps_per_epoch != epochs._num_batches
         if whole:

@@ -46,6 +46,11 @@ def rivals(callbacks: Iterable[Any]) -> list[str]:
     return [type(each).__name__ for each in callbacks if any(c.__name__ == _RIVAL for c in type(each).__mro__)]
 
 
+def is_remote(model: Any) -> bool:
+    """Whether other processes read the data, each at its own pace (parameter servers)."""
+    return isinstance(model.distribute_strategy, tf.distribute.ParameterServerStrategy)
+
+
 def is_saveable(iterator: Any) -> bool:
     """Whether an iterator is of the one kind whose state TensorFlow can save: of one device in one process."""
     return type(iterator).__name__ == "OwnedIterator"

@@ -31,7 +31,8 @@ class FitStream:
     """How the running fit reads its data.
 
     Attributes:
-        kind: ``arrays``, ``dataset``, or the name of Keras's adapter for another kind.
+        kind: ``arrays``, ``dataset``, ``remote`` where other processes read them (parameter servers), or the name of
+            Keras's adapter for another kind.
         whole_fit: Whether one iterator serves all epochs; else each epoch has a new one.
         order: ``fixed``, ``seeded`` or ``unseeded``; ``unknown`` for Python code that Keras calls.
         epoch_batches: Batches of an epoch, where fit knows it.

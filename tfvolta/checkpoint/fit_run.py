@@ -51,6 +51,7 @@ class FitRun:
         self._at = Position(0, 0, 0)
         self._length: Optional[int] = None
         self._due = False
+        self._whole_epochs = False
         self._epoch_began = Randomness()
         self._saved_steps = 0
 
@@ -61,6 +62,7 @@ class FitRun:
             CheckpointError: The folder cannot be used, or its checkpoints cannot; on every worker.
         """
         training = self._training
+        self._whole_epochs = training.whole_epochs
         rivals = training.bridge.rivals(training.model)
         if rivals:
             raise CheckpointError("Two callbacks resume this fit.", [_rival(rivals[0])])
@@ -105,7 +107,8 @@ class FitRun:
 
     def call_begins(self) -> None:
         """The next batches are about to be trained; ends the process where it was told to."""
-        self._save_if_due()
+        if not self._whole_epochs:
+            self._save_if_due()
         if self.stopping is not None and not self.stopping.may_begin_call():
             self._end_process()
 
@@ -161,6 +164,8 @@ class FitRun:
         assert stopping is not None
         if stopping.alone:
             text = f"the other workers did not answer; the newest checkpoint is {self.writer.newest}"
+        elif self._whole_epochs and self._at.batch:
+            text = f"parameter servers save between epochs; the newest checkpoint is {self.writer.newest}"
         elif self.resumed is not None and self._at == self.resumed.at:
             text = f"nothing was trained since {self.resumed.checkpoint}"
         else:

@@ -51,6 +51,12 @@ class Training:
         return None if stream is None else stream.epoch_batches
 
     @property
+    def whole_epochs(self) -> bool:
+        """Whether a place inside an epoch means nothing, since workers read the data at their own pace."""
+        stream = self.bridge.fit_stream(self.model)
+        return stream is not None and stream.kind == "remote"
+
+    @property
     def optimizer(self) -> str:
         """Class of the optimiser inside a loss-scale wrapper."""
         inner = self.bridge.inner_optimizer(self.model.optimizer)

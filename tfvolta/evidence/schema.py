@@ -131,10 +131,12 @@ class ErrorRecord(Record):
         """The record of an exception; the traceback is left out of tfvolta's own errors, which say enough."""
         from traceback import format_exception
 
-        from tfvolta.errors import TfvoltaError
+        from tfvolta.errors import Preempted, TfvoltaError
 
         if isinstance(error, TfvoltaError):
             return cls(type=type(error).__name__, message=error.summary, problems=error.problems)
+        if isinstance(error, Preempted):
+            return cls(type=type(error).__name__, message=error.message)
         lines = format_exception(type(error), error, error.__traceback__)
         return cls(type=type(error).__name__, message=str(error), traceback="".join(lines))
 

@@ -66,6 +66,8 @@ class ParameterServer(Kind):
             found.append(_compiled(config))
         if config.get("mixed_precision.policy") == "mixed_float16":
             found.append(_loss_scaling(config))
+        if config.get("checkpoint.every_steps"):
+            found.append(_checkpoint_in_mid_epoch(config))
         return found
 
     def problems(self, config: Config, facts: Facts, environ: Optional[Mapping[str, str]] = None) -> list[Problem]:
@@ -246,6 +248,16 @@ def _compiled(config: Config) -> Problem:
         received="xla.jit: model",
         why="XLA compiles for the devices of one process, and the variables of a step are in others",
         fix="set xla.jit: auto",
+    )
+
+
+def _checkpoint_in_mid_epoch(config: Config) -> Problem:
+    return Problem(
+        where=where(config, "checkpoint.every_steps"),
+        expected="every_epochs with strategy.kind: parameter_server",
+        received=f"every_steps: {config.get('checkpoint.every_steps')}",
+        why="workers are in different batches at any moment, so that no batch can be named from which to go on",
+        fix="set checkpoint.every_epochs, and a smaller steps_per_epoch for more checkpoints",
     )
 
 
