@@ -131,11 +131,10 @@ class Horovod(Kind):
             )
         if ranks.size < 2:
             return Outcome(Status.NO_EFFECT, "Horovod has one rank: nothing is distributed.", observed, fix=START)
-        own_batch = _batch_of(model) if global_batch is None else global_batch
         batch = f"{_BATCH}."
-        if own_batch is not None:
-            observed.update(per_rank_batch=own_batch, global_batch=own_batch * ranks.size)
-            batch = f"The batch of {own_batch} is this rank's; the global batch is {own_batch * ranks.size}."
+        if global_batch is not None:
+            observed.update(per_rank_batch=global_batch, global_batch=global_batch * ranks.size)
+            batch = f"The batch of {global_batch} is this rank's; the global batch is {global_batch * ranks.size}."
         message = f"Rank {ranks.rank} of {ranks.size}, over {ranks.controller}. {batch}"
         return Outcome(Status.APPLIED, f"{message}{_batch_norm(model, ranks.size, observed)}", observed)
 
@@ -220,14 +219,6 @@ def _implementation(config: Config, inventory: Inventory) -> Iterator[Problem]:
             why="NCCL reduces on GPUs only" + (f" ({inventory.note})" if inventory.note else ""),
             fix="set implementation: auto, or train on GPUs",
         )
-
-
-def _batch_of(model: Any) -> Optional[int]:
-    """Rows of a batch of the fit that is running; None where it is not known."""
-    from tfvolta.bridge import bridge_for
-
-    data = bridge_for(model).fit_data(model)
-    return None if data is None else data.batch
 
 
 def _batch_norm(model: Any, size: int, observed: dict[str, Any]) -> str:
