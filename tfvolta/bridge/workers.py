@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 
 def spans_workers(strategy: Any) -> bool:
     """Whether the replicas of a strategy live in several processes that train in step (MultiWorkerMirrored)."""
@@ -20,5 +18,7 @@ def is_chief(strategy: Any) -> bool:
 
 def can_compile_replicas(strategy: Any) -> bool:
     """Whether the step of each of several replicas can be compiled by itself; other strategies merge replicas in it."""
+    import tensorflow as tf
+
     kinds = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     return isinstance(strategy, kinds) and int(strategy.num_replicas_in_sync) > 1

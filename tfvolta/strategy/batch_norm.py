@@ -53,7 +53,7 @@ def why_batch_norm(model: Any, replicas: int, global_batch: Optional[int] = None
     small = " (few, so the statistics are noisy)" if global_batch and global_batch // replicas < SMALL_SHARE else ""
     if stack_of(model) != "keras3":
         kept = "the moving statistics are averaged over replicas, which leaves out the variance between them"
-    elif spans_workers(model.distribute_strategy):
+    elif spans_workers(getattr(model, "distribute_strategy", None)):
         kept = "every worker keeps the moving statistics of its own first replica, and saves others than the chief's"
     else:
         kept = "the moving statistics of replica 0 are kept, those of the others are lost"
