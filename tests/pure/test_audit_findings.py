@@ -58,11 +58,17 @@ def test_a_carrier_refuses_and_records_why(monkeypatch: pytest.MonkeyPatch) -> N
     assert session.warnings == [str(finding)]
 
 
-@pytest.mark.parametrize(("stack", "word"), [("keras3", "replica 0"), ("keras2", "averaged")])
+@pytest.mark.parametrize(
+    ("stack", "several", "word"),
+    [("keras3", False, "replica 0"), ("keras3", True, "its own first replica"), ("keras2", False, "averaged")],
+)
 def test_why_batch_normalisation_suffers_depends_on_keras(
-    monkeypatch: pytest.MonkeyPatch, stack: str, word: str
+    monkeypatch: pytest.MonkeyPatch, stack: str, several: bool, word: str
 ) -> None:
     monkeypatch.setattr("tfvolta.bridge.stack_of", lambda model: stack)
-    why = batch_norm.why_batch_norm(object(), 4, 16)
+    workers = types.SimpleNamespace(spans_workers=lambda strategy: several)  # the module itself needs TensorFlow
+    monkeypatch.setitem(sys.modules, "tfvolta.bridge.workers", workers)
+    model = types.SimpleNamespace(distribute_strategy=None)
+    why = batch_norm.why_batch_norm(model, 4, 16)
     assert word in why and "its 4 examples alone (few" in why
-    assert "1/4 of the batch" in batch_norm.why_batch_norm(object(), 4)
+    assert "1/4 of the batch" in batch_norm.why_batch_norm(model, 4)
