@@ -7,9 +7,8 @@ Addons' among them, are told in different words that gradients were reduced alre
 
 from __future__ import annotations
 
-import contextlib
 import types
-from typing import Any, Callable, ContextManager, Iterable, Iterator, Optional
+from typing import Any, Callable, ContextManager, Iterable, Optional
 
 import tensorflow as tf
 
@@ -19,6 +18,20 @@ from tfvolta.bridge.keras2_package import Package
 
 _PATH = "_tfvolta_gradient_path"
 _APPLY = "apply_gradients"
+
+
+class _OneStep:
+    """A context in which a model has no ``steps_per_execution``; past Keras's tracking of variables."""
+
+    def __init__(self, model: Any):
+        self._attributes = model.__dict__
+        self._steps = self._attributes.get("_steps_per_execution")
+
+    def __enter__(self) -> None:
+        self._attributes["_steps_per_execution"] = None
+
+    def __exit__(self, *error: Any) -> None:
+        self._attributes["_steps_per_execution"] = self._steps
 
 
 class Keras2Reduction:
@@ -49,29 +62,9 @@ class Keras2Reduction:
     def prepare(self, model: Any) -> None:
         """Nothing: Keras 2 makes an optimiser's variables past the graph that is being traced."""
 
-    def bound(self, model: Any, make: Callable[[], Any], context: Callable[[], ContextManager[None]]) -> Any:
-        """A train function that is run and traced in a context."""
-        made = make()
-        inner = getattr(made, "python_function", made)
-
-        def train_function(iterator: Any) -> Any:
-            with context():
-                return inner(iterator)
-
-        if inner is made:
-            return train_function
-        model.train_tf_function = tf.function(train_function, reduce_retracing=True)
-        return model.train_tf_function
-
-    @contextlib.contextmanager
-    def one_step(self, model: Any) -> Iterator[None]:
-        """A context in which a model trains one batch a call; past Keras's tracking of variables."""
-        steps = model.__dict__.get("_steps_per_execution")
-        model.__dict__["_steps_per_execution"] = None
-        try:
-            yield
-        finally:
-            model.__dict__["_steps_per_execution"] = steps
+    def one_step(self, model: Any) -> ContextManager[None]:
+        """A context in which a model trains one batch a call."""
+        return _OneStep(model)
 
     def steps(self, model: Any) -> int:
         """Batches in the next call; ``fit`` lowers the number for the last call of an epoch."""

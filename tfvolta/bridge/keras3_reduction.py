@@ -6,10 +6,9 @@ the instance, so that the class, the config and the variables stay Keras's own f
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import types
-from typing import Any, Callable, ContextManager, Iterable, Iterator, Optional
+from typing import Any, Callable, ContextManager, Iterable, Optional
 
 import keras
 import tensorflow as tf
@@ -25,6 +24,22 @@ from tfvolta.errors import BridgeError, Problem
 _Wrapper = keras.optimizers.LossScaleOptimizer
 _PATH = "_tfvolta_gradient_path"
 _APPLY = "apply"
+
+
+class _OneStep:
+    """A context in which a model has ``steps_per_execution`` 1."""
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._steps = int(model.steps_per_execution)
+
+    def __enter__(self) -> None:
+        if self._steps != 1:
+            self._model.steps_per_execution = 1
+
+    def __exit__(self, *error: Any) -> None:
+        if self._steps != 1:
+            self._model.steps_per_execution = self._steps
 
 
 class Keras3Adapter:
@@ -61,34 +76,9 @@ class Keras3Adapter:
             with tf.init_scope(), model.distribute_strategy.scope():
                 _build(optimizer, model.trainable_variables)
 
-    def bound(self, model: Any, make: Callable[[], Any], context: Callable[[], ContextManager[None]]) -> Any:
-        """A train function whose train step runs in a context."""
-        former, step = model.__dict__.get("train_step"), model.train_step
-
-        def step_in_context(data: Any) -> Any:
-            with context():
-                return step(data)
-
-        model.__dict__["train_step"] = step_in_context
-        try:
-            return make()
-        finally:
-            del model.__dict__["train_step"]
-            if former is not None:
-                model.__dict__["train_step"] = former
-
-    @contextlib.contextmanager
-    def one_step(self, model: Any) -> Iterator[None]:
+    def one_step(self, model: Any) -> ContextManager[None]:
         """A context in which a model trains one batch a call; Keras reads the number when it traces, too."""
-        steps = model.steps_per_execution
-        if steps == 1:
-            yield
-            return
-        model.steps_per_execution = 1
-        try:
-            yield
-        finally:
-            model.steps_per_execution = steps
+        return _OneStep(model)
 
     def steps(self, model: Any) -> int:
         """Batches in a call of the train function."""

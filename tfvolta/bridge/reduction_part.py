@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, Protocol
 
 from tfvolta.bridge.gradient_path import ACCUMULATE, UPDATE, GradientPath
 from tfvolta.bridge.reduction import ReductionGraph, ReductionSettings, ReductionState
 from tfvolta.bridge.reduction_graphs import reduction_graph
-from tfvolta.bridge.window_function import WindowFunction
+from tfvolta.bridge.window_function import BoundModel, StepFunction, WindowFunction
 from tfvolta.errors import BridgeError, Problem
 
 _PATH = "_tfvolta_gradient_path"
@@ -31,11 +32,8 @@ class Adapter(Protocol):
     def prepare(self, model: Any) -> None:
         """Makes an optimiser's variables where that can be done before the train step is traced."""
 
-    def bound(self, model: Any, make: Callable[[], Any], context: Callable[[], ContextManager[None]]) -> Any:
-        """A train function made by ``make``, traced and run in a context."""
-
     def one_step(self, model: Any) -> ContextManager[None]:
-        """A context in which a model trains one batch a call."""
+        """A context in which a model trains one batch a call; an object of a class, which autograph leaves alone."""
 
     def steps(self, model: Any) -> int:
         """Batches in the next call of the train function."""
@@ -141,20 +139,15 @@ def _maker(adapter: Adapter) -> Callable[..., Any]:
             path.functions = {UPDATE: self.train_function or made}
             return made
 
-        def make() -> Any:
+        model = BoundModel(self, functools.partial(adapter.steps, self), functools.partial(adapter.one_step, self))
+        functions = {}
+        for mode in (UPDATE, ACCUMULATE):
             self.train_function = None
-            made = type(self).make_train_function(self, force=True)
-            return self.train_function or made
-
-        with adapter.one_step(self):
-            path.functions = {
-                mode: adapter.bound(self, make, lambda mode=mode: path.mode(mode))  # type: ignore[misc]
-                for mode in (ACCUMULATE, UPDATE)
-            }
-        path.functions = {mode: path.functions[mode] for mode in (UPDATE, ACCUMULATE)}
-        self.train_function = WindowFunction(
-            path, lambda: adapter.steps(self), lambda: adapter.one_step(self), lambda: self.get_metrics_result()
-        )
+            with adapter.one_step(self):
+                made = type(self).make_train_function(self, force=True)
+            functions[mode] = StepFunction(self.train_function or made, path, mode, model)
+        path.functions = functions
+        self.train_function = WindowFunction(path, model)
         return self.train_function
 
     return make_train_function

@@ -13,6 +13,48 @@ _END = (StopIteration, tf.errors.OutOfRangeError)
 _ITERATORS = (tf.data.Iterator, tf.distribute.DistributedIterator)
 
 
+class BoundModel:
+    """A model whose train functions are made for one batch a call.
+
+    Attributes:
+        model: The model.
+        steps: Batches of the next call, as the model has them.
+        one_step: A context in which it has one batch a call.
+    """
+
+    def __init__(self, model: Any, steps: Callable[[], int], one_step: Callable[[], ContextManager[None]]):
+        self.model = model
+        self.steps = steps
+        self.one_step = one_step
+
+
+class StepFunction:
+    """One of a model's two train functions: that of a mode, which it is traced in whoever traces it.
+
+    Tools that look for ``tf.function`` objects find its own through ``__wrapped__``.
+    """
+
+    def __init__(self, made: Callable[[Any], Any], path: GradientPath, mode: str, model: BoundModel):
+        """Takes a train function that Keras has made, and traces it anew."""
+        self._made = made
+        found = graphs.outermost(made)
+        self.__wrapped__ = _in_mode(found[0].python_function, path, mode, model) if found else None
+
+    def __call__(self, iterator: Any) -> Any:
+        """Trains a batch; one that comes from Python (``train_on_batch``) by Keras's own function."""
+        traced = self.__wrapped__
+        return self._made(iterator) if traced is None or not isinstance(iterator, _ITERATORS) else traced(iterator)
+
+
+def _in_mode(step: Callable[[Any], Any], path: GradientPath, mode: str, model: BoundModel) -> Any:
+    def train_function(iterator: Any) -> Any:  # autograph has to reach the script's own train step through it
+        with path.mode(mode), model.one_step():
+            outputs = step(iterator)
+        return outputs.get_value() if isinstance(outputs, tf.experimental.Optional) else outputs  # of Keras 3
+
+    return tf.function(train_function, reduce_retracing=True)
+
+
 class WindowFunction:
     """Stands in for a model's train function; runs the one whose turn it is, once for each batch of a call.
 
@@ -23,28 +65,14 @@ class WindowFunction:
         path: The way of the gradients; its ``functions`` are those that are run.
     """
 
-    def __init__(
-        self,
-        path: GradientPath,
-        steps: Callable[[], int],
-        one_step: Callable[[], ContextManager[None]],
-        results: Callable[[], Any],
-    ):
-        """Takes over a path whose functions were made.
-
-        Args:
-            steps: Batches of a call.
-            one_step: A context in which the model has ``steps_per_execution`` 1, for which the functions were made.
-            results: The model's metrics, for a call that ended inside its loop.
-        """
+    def __init__(self, path: GradientPath, model: BoundModel):
+        """Takes over a path whose functions were made."""
         self.path = path
-        self._steps = steps
-        self._one_step = one_step
-        self._results = results
+        self._model = model
         self._loop: Optional[_Loop] = None
-        several = steps() > 1
-        if several and all(graphs.outermost(each) for each in path.functions.values()):
-            self._loop = _Loop(path)
+        windows, rest = divmod(model.steps(), path.settings.every)
+        if windows and not rest and all(graphs.outermost(each) for each in path.functions.values()):
+            self._loop = _Loop(path, windows)
 
     @property
     def held_functions(self) -> tuple[Callable[..., Any], ...]:
@@ -54,11 +82,12 @@ class WindowFunction:
 
     def __call__(self, iterator: Any) -> Any:
         """Trains the batches of one call; the results are those of the last."""
-        steps = self._steps()
-        with self._one_step():
-            whole = self.path.state.pending == 0 and steps % self.path.settings.every == 0
-            if steps > 1 and whole and self._loop is not None and isinstance(iterator, _ITERATORS):
-                return self._in_a_loop(self._loop, iterator, steps)
+        steps = self._model.steps()
+        with self._model.one_step():
+            loop = self._loop
+            fits = loop is not None and loop.batches == steps and self.path.state.pending == 0
+            if loop is not None and fits and isinstance(iterator, _ITERATORS):
+                return self._in_a_loop(loop, iterator)
             return self._one_by_one(iterator, steps)
 
     def _one_by_one(self, iterator: Any, steps: int) -> Any:
@@ -72,16 +101,16 @@ class WindowFunction:
                 break
         return outputs
 
-    def _in_a_loop(self, loop: _Loop, iterator: Any, steps: int) -> Any:
+    def _in_a_loop(self, loop: _Loop, iterator: Any) -> Any:
         before = loop.trained
         try:
-            outputs = loop(iterator, steps)
+            outputs = loop(iterator)
         except _END:
             self.path.advance(loop.count() - before)
             if loop.trained == before:
                 raise
-            return self._results()
-        self.path.advance(steps)
+            return self._model.model.get_metrics_result()
+        self.path.advance(loop.batches)
         return outputs
 
 
@@ -89,23 +118,25 @@ class _Loop:
     """Whole windows in one graph.
 
     Attributes:
-        function: The ``tf.function`` of the loop.
+        batches: Batches of one run.
+        function: The ``tf.function`` of the loop; like every train function it takes an iterator alone.
         trained: Batches that it has trained so far.
     """
 
-    def __init__(self, path: GradientPath):
+    def __init__(self, path: GradientPath, windows: int):
         self._every = path.settings.every
+        self.batches = windows * self._every
         self._updates = graphs.outermost(path.functions[UPDATE])[0]
         self._adds = graphs.outermost(path.functions[ACCUMULATE])[0]
         self.trained = 0
         with tf.init_scope(), tf.device("CPU:0"):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="trained_batches")
-        self.function = tf.function(_windows(self), reduce_retracing=True)
+        self.function = tf.function(_windows(self, windows), reduce_retracing=True)
 
-    def __call__(self, iterator: Any, steps: int) -> Any:
-        """Trains so many batches."""
-        outputs = self.function(iterator, tf.constant(steps // self._every))
-        self.trained += steps
+    def __call__(self, iterator: Any) -> Any:
+        """Trains the batches of one run."""
+        outputs = self.function(iterator)
+        self.trained += self.batches
         return outputs
 
     def count(self) -> int:
@@ -128,18 +159,16 @@ class _Loop:
         outputs = function(iterator)
         # A batch counts once all of its step was done, so that the count is right where the data end in the loop, and
         # what waits for the count begins after the step.
-        with tf.control_dependencies(tf.nest.flatten(outputs, expand_composites=True)):
+        with tf.control_dependencies(tf.nest.flatten(outputs)):
             trained = self._counter.assign_add(1)
-        if isinstance(outputs, tf.experimental.Optional):  # as Keras 3's own step returns them
-            outputs = outputs.get_value()
         return tf.convert_to_tensor(trained), outputs
 
 
-def _windows(loop: _Loop) -> Callable[[Any, Any], Any]:
+def _windows(loop: _Loop, number: int) -> Callable[[Any], Any]:
     """The first window, and as many others as asked for."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def windows(iterator: Any, number: Any) -> Any:
+    def windows(iterator: Any) -> Any:
         def another(done: Any, _: Any) -> Any:
             trained, outputs = loop.window(iterator)
             with tf.control_dependencies([trained]):
