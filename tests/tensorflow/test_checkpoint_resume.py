@@ -28,6 +28,7 @@ from tests.tensorflow.checkpoint_models import (
     X,
     Y,
     checkpoints,
+    compile_model,
     compiled,
     difference,
     fit,
@@ -335,3 +336,29 @@ def test_two_replicas_go_on_as_one_does(tmp_path: Path) -> None:
         assert found["difference"] <= 1e-6, kind
         assert found["loss"][0] == pytest.approx(found["loss"][1], rel=1e-5), kind
         assert found["scales"][0] == found["scales"][1] == 8.0 * 2 ** (TOTAL // 3), kind
+
+
+def with_dropout() -> Any:
+    keras.utils.set_random_seed(5)
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(8), layers.Dropout(0.5, name="drop"), layers.Dense(1)])
+    compile_model(model)
+    return model
+
+
+@pytest.mark.parametrize("kept", [True] if KERAS3 else [True, False])
+def test_random_layers_go_on_where_their_state_can_be_saved(kept: bool, tmp_path: Path) -> None:
+    if kept and not KERAS3:
+        keras.backend.experimental.enable_tf_random_generator()
+    try:
+        whole = trained(tmp_path / "whole", DATA["arrays"](), with_dropout)
+        trained(tmp_path / "crashed", DATA["arrays"](), with_dropout, Interrupt(1, 5))
+        model, callback = with_dropout(), Checkpoint(str(tmp_path / "crashed"))
+        noted: list[str] = []
+        callback.session.recorder.warned = noted.append  # type: ignore[method-assign]
+        fit(model, DATA["arrays"](), callback)
+    finally:
+        if not KERAS3:
+            keras.backend.experimental.disable_tf_random_generator()
+    assert (difference(model, whole) == 0.0) == kept
+    assert any("drop draws other random numbers" in text for text in noted) == (not kept)

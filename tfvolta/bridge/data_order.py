@@ -25,8 +25,8 @@ def of_dataset(dataset: Any) -> str:
     seeds = [seeded for each in datasets.chain(dataset) for seeded in _draws(each)]
     if not all(seeds):
         return UNSEEDED
-    if any(type(each).__name__ == "_GeneratorDataset" for each in datasets.chain(dataset)):
-        return UNKNOWN
+    if any(each.type == "GeneratorDataset" for part in datasets.chain(dataset) for each in _operations(part)):
+        return UNKNOWN  # Python code, made into a data set inside a flat_map
     return SEEDED if seeds else FIXED
 
 
@@ -65,13 +65,18 @@ def _draws(dataset: Any) -> Iterator[bool]:
     """For everything random in one transformation, whether it has a seed."""
     if type(dataset).__name__ == "_ShuffleDataset":
         yield _is_seed(dataset._seed, dataset._seed2)
-    function = getattr(getattr(dataset, "_map_func", None), "function", None)
-    graph = getattr(function, "graph", None)
-    for operation in graph.get_operations() if graph is not None else ():
+    for operation in _operations(dataset):
         if operation.type.startswith("ShuffleDataset"):
             yield _is_seed(*operation.inputs[2:4])
         elif operation.type.startswith("Random") and "seed2" in operation.node_def.attr:
             yield any(operation.get_attr(name) for name in ("seed", "seed2"))
+
+
+def _operations(dataset: Any) -> list[Any]:
+    """Operations of the function that a transformation calls for each element."""
+    function = getattr(getattr(dataset, "_map_func", None), "function", None)
+    graph = getattr(function, "graph", None)
+    return [] if graph is None else list(graph.get_operations())
 
 
 def _is_seed(*seeds: Any) -> bool:

@@ -30,7 +30,7 @@ class ResumingPart:
         weights = resuming.named(model.weights)
         known = {id(variable) for _, variable in weights}
         optimizer = [each for each in _optimizer_variables(model.optimizer) if id(each[1]) not in known]
-        counters = [("train_counter", model._train_counter), *resuming.generators(model)]
+        counters = [("train_counter", model._train_counter), *resuming.generators(model), *_hidden_generators(model)]
         metrics = resuming.named(variable for metric in model.metrics for variable in metric.variables)
         return {"model": weights, "optimizer": optimizer, "counters": counters, "metrics": metrics}
 
@@ -70,6 +70,11 @@ class ResumingPart:
         """Lets a later fit of this model begin where it is told to."""
         model._training_state = None
         model.__dict__.pop(_BEGIN, None)
+
+    def unsaved_random(self, model: Any) -> list[str]:
+        """Layers that draw from kernels whose state nobody can save, by name."""
+        own = [(layer, getattr(layer, "_random_generator", None)) for layer in model._flatten_layers()]
+        return [layer.name for layer, random in own if getattr(random, "_rng_type", "") == "legacy_stateful"]
 
     def rivals(self, model: Any) -> list[str]:
         """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
@@ -162,6 +167,13 @@ def _kind_and_order(adapter: Any, variables: Any) -> tuple[str, str]:
     if running_fit.holds_arrays(adapter):
         return "arrays", data_order.of_arrays(variables.get("shuffle", True))
     return name, data_order.UNKNOWN
+
+
+def _hidden_generators(model: Any) -> list[Named]:
+    """States of generators that Keras hides from checkpoints; its random layers have them where it is told so."""
+    own = [(layer, getattr(layer, "_random_generator", None)) for layer in model._flatten_layers()]
+    made = [(layer.name, getattr(random, "_generator", None)) for layer, random in own]
+    return [(f"{name}/generator", generator.state) for name, generator in made if generator is not None]
 
 
 def _optimizer_variables(optimizer: Any) -> list[Named]:

@@ -68,6 +68,10 @@ class ResumingPart:
         """Lets a later fit of this model begin where it is told to."""
         model._initial_epoch = None
 
+    def unsaved_random(self, model: Any) -> list[str]:
+        """None: the seeds of Keras 3 are variables."""
+        return []
+
     def rivals(self, model: Any) -> list[str]:
         """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
         return resuming.rivals(running_fit.callbacks(model))

@@ -77,6 +77,9 @@ class Resuming(Protocol):
     def fit_stream(self, model: Any) -> Optional[FitStream]:
         """How the running ``fit`` reads its data; None outside one."""
 
+    def unsaved_random(self, model: Any) -> list[str]:
+        """Layers that draw from kernels whose state nobody can save, by name."""
+
     def rivals(self, model: Any) -> list[str]:
         """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
 

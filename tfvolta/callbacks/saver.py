@@ -49,7 +49,12 @@ class Saver(Callback):
 
         settings = _settings(self.session)
         training = Training(
-            self.model, self.bridge, peers_of(self.model), int(self.params.get("epochs") or 1), self._warn
+            self.model,
+            self.bridge,
+            peers_of(self.model),
+            int(self.params.get("epochs") or 1),
+            self._warn,
+            self.session.recorder.warned,
         )
         self.run = FitRun(training, settings, self._folder(settings.directory))
         self._written = 0

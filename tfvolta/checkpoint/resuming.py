@@ -15,6 +15,7 @@ from tfvolta.checkpoint.store import DamagedError, Store, read_manifest
 from tfvolta.checkpoint.training import Training
 from tfvolta.errors import CheckpointError, Problem
 
+_SHOWN = 3
 _ANEW = "move the folder away, or set checkpoint.resume: false to begin anew"
 
 
@@ -101,7 +102,19 @@ def resume(training: Training, checkpoint: Path) -> Resumed:
             lambda iterator, batches: _advance(training, resumed, iterator, batches),
         ),
     )
+    _note_randomness(training)
     return resumed
+
+
+def _note_randomness(training: Training) -> None:
+    layers = training.bridge.unsaved_random(training.model)
+    if layers:
+        shown = ", ".join(layers[:_SHOWN]) + (f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else "")
+        training.noted(
+            f"Resumed: {shown} draws other random numbers than a run without interruption, since Keras 2 keeps their "
+            "state in kernels that nobody can save. keras.backend.experimental.enable_tf_random_generator() before the "
+            "model is made lets them go on."
+        )
 
 
 def _place(training: Training, manifest: Manifest) -> Position:

@@ -31,6 +31,7 @@ class Training:
         peers: The processes that train it.
         epochs: Epochs that fit was asked for.
         warned: Takes a sentence that the reader should know.
+        noted: Takes one that belongs into the evidence only.
     """
 
     model: Any
@@ -38,6 +39,7 @@ class Training:
     peers: Peers
     epochs: int
     warned: Callable[[str], None]
+    noted: Callable[[str], None]
 
     def groups(self, *names: str) -> dict[str, list[Named]]:
         """Variables of the named groups."""
