@@ -34,4 +34,6 @@ def serve_present_workers() -> bool:
         cluster = resolve(os.environ)
     except ClusterError:
         return False
-    return cluster is not None and cluster.num_workers > 1 and serve_workers("keras3")
+    if cluster is None or cluster.has_parameter_servers:  # these workers train for a coordinator, each by itself
+        return False
+    return cluster.num_workers > 1 and serve_workers("keras3")
