@@ -1,15 +1,17 @@
-"""Two workers with checkpoints: one is killed, one is told to end, and the training is that of a run without either."""
+"""Workers with checkpoints: one is killed, one is told to end, and the training is that of a run without either."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.processes.launched import Launched, launch, summary
+from tests.horovod_place import horovod_folder
+from tests.processes.launched import ROOT, Launched, launch, summary
 
 pytestmark = pytest.mark.timeout(900)  # three starts of two workers, two models each
 
@@ -29,7 +31,8 @@ class Disturb(keras.callbacks.Callback):
         if index == 1 and steps(self.model) == at:
             if action == "die":
                 os._exit(9)
-            os.kill(os.getpid(), signal.SIGTERM)
+            if action == "term":
+                os.kill(os.getpid(), signal.SIGTERM)
 
 def trained(name, *callbacks):
     keras.utils.set_random_seed(5)
@@ -45,26 +48,39 @@ def trained(name, *callbacks):
 trained("whole")
 trained("disturbed", Disturb())
 """
-SETTINGS = {
-    "strategy.kind": "multi_worker_mirrored",
-    "mixed_precision": "null",
-    "checkpoint.directory": "checkpoints",
-    "checkpoint.every_steps": "5",
-}
-OPTIONS = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+# A callback with batch hooks would make Keras 2 refuse parameter servers.
+ON_EPOCHS = """class Disturb(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+"""
+
+
+def options(kind: str, **settings: Any) -> list[str]:
+    """Of a launch of two workers."""
+    given = {"strategy.kind": kind, "mixed_precision": "null", "checkpoint.directory": "checkpoints", **settings}
+    asked = [part for key, value in given.items() for part in ("--set", f"{key.replace('__', '.')}={value}")]
+    return ["--workers", "2", "--grace-seconds", "5", "--json", *asked]
+
+
+@pytest.fixture(scope="module", params=("multi_worker_mirrored", "horovod"))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("checkpoint")
+def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(kind)
 
 
 @pytest.fixture(scope="module")
-def done(folder: Path) -> Launched:
+def done(kind: str, folder: Path) -> Launched:
     """The whole launch: the first start is killed, the second told to end, the third comes to its end."""
+    environ = {"TMPDIR": str(folder / "temporary")}
+    if kind == "horovod":
+        environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(horovod_folder())])
     (folder / "temporary").mkdir()
-    options = ("--workers", "2", "--max-restarts", "2", "--grace-seconds", "5", "--json", *OPTIONS)
-    launched = launch(folder, TRAIN, *options, environ={"TMPDIR": str(folder / "temporary")})
+    asked = [*options(kind, checkpoint__every_steps=5), "--max-restarts", "2"]
+    launched = launch(folder, TRAIN, *asked, environ=environ)
     assert launched.code == 0, launched.err[-80:]
     return launched
 
@@ -129,3 +145,18 @@ def test_the_plan_and_the_evidence_say_so(done: Launched, folder: Path) -> None:
     assert outcome["status"] == "APPLIED"
     assert "Went on from step 19 (epoch 2, batch 3)" in outcome["message"]
     assert outcome["observed"]["listens"]
+
+
+def test_parameter_servers_go_on_with_the_next_epoch(tmp_path: Path) -> None:
+    """The chief is killed in its second epoch; workers have been in batches that nobody can name."""
+    body = TRAIN.replace("index == 1 and steps(self.model) == at", 'task["type"] == "chief" and self.epoch == 1')
+    body = body.replace("on_train_batch_end(self, batch, logs=None)", "on_epoch_end(self, epoch, logs=None)")
+    body = body.replace("class Disturb(keras.callbacks.Callback):", ON_EPOCHS)
+    body = body.replace(".batch(4)", ".repeat().batch(4)").replace("epochs=3", "epochs=3, steps_per_epoch=8")
+    asked = [*options("parameter_server"), "--ps", "1", "--max-restarts", "1"]
+    done = launch(tmp_path, body.replace('("term", 18)', '("none", 0)'), *asked)
+    assert done.code == 0, done.err[-60:]
+    assert [result["steps"] for result in results(done, "disturbed")] == [24]
+    chief = evidence(tmp_path, done, 1)
+    assert chief["measurements"]["checkpoint"]["resumed_at_step"] == 8
+    assert "Went on from step 8 (epoch 1, batch 0)" in chief["outcomes"]["checkpoint"]["message"]
