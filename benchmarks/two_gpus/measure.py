@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40, help="steps an epoch")
     parser.add_argument("--epochs", type=int, default=4, help="epochs, of which the first is warm-up")
-    parser.add_argument("--limit", type=float, default=280.0, help="seconds for one run")
+    parser.add_argument("--limit", type=float, default=400.0, help="seconds for one run")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no further run is started")
     parser.add_argument("--xla-flags", default="", help="added to XLA_FLAGS of every run, and noted in its result")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
