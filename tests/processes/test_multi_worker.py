@@ -219,3 +219,29 @@ def test_a_script_trains_with_two_workers(tmp_path: pathlib.Path, script: str) -
     assert set(codes.values()) == {0}, {name: cluster.errors(name)[-3000:] for name in codes}
     results = [line for lines in printed.values() for line in lines if line.startswith("RESULT ")]
     assert len(results) == 2 and results[0] == results[1] and results[0].startswith("RESULT 2 8 ")
+
+
+LATE = """
+import sys
+import tensorflow as tf
+import tfvolta
+from tfvolta.errors import LateError
+tf.constant(1)
+kind, folder = {"kind": "multi_worker_mirrored"}, sys.argv[1]
+config = tfvolta.load_config(strategy=kind, cluster={"preflight": False}, run={"directory": folder})
+try:
+    tfvolta.build_strategy(config)
+except LateError as error:
+    assert "before the first tensor" in str(error) and "configured at program startup" in str(error), error
+    print("LATE")
+"""
+
+
+def test_a_strategy_after_the_first_tensor_is_too_late(tmp_path: pathlib.Path) -> None:
+    """It says so at once, and waits for no other worker."""
+    cluster = ClusterProcesses({"worker": 2}, tmp_path)
+    try:
+        cluster.start(["-c", LATE, str(tmp_path / "runs")], ["worker 0"])
+        assert list(cluster.lines("worker 0", 120)) == ["LATE"], cluster.errors("worker 0")[-2000:]
+    finally:
+        cluster.close()
