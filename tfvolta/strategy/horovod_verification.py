@@ -58,7 +58,7 @@ def verify_reduction(model: Any, config: Config) -> Outcome:
     state = bridge.reduction(model)
     reduction = None if state is None else reduction_of(state.settings.all_reduce)
     graphs = bridge.reduction_graphs(model)
-    if not graphs:
+    if UPDATE not in graphs:
         return _without_a_graph(model, reduction)
     graph = graphs[UPDATE]
     found = {key: count for key, count in graph.operations.items() if key.split("[")[0] in REDUCING}

@@ -100,7 +100,10 @@ class Communication(Knob):
 
 
 def _shows(context: Context) -> bool:
-    """Whether the model's step was traced, or runs eagerly and never will be."""
+    """Whether the step that reduces was traced, or runs eagerly and never will be."""
+    state = context.bridge.reduction(context.model)
+    if state is not None and state.settings.every > 1 and not state.updates:
+        return False  # so far gradients were only added up
     eager = bool(getattr(context.model, "run_eagerly", False))
     return eager or context.bridge.train_graph(context.model) is not None
 
