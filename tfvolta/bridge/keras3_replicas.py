@@ -151,4 +151,3 @@ def _own_copy(variable: Any) -> Any:
     """The copy of a mirrored variable that belongs to the replica whose code this is."""
     copies = tf.distribute.get_strategy().experimental_local_results(variable)
     return copies[int(tf.distribute.get_replica_context()._replica_id)] if len(copies) > 1 else copies[0]
-
