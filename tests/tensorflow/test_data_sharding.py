@@ -140,7 +140,10 @@ def test_what_cannot_be_divided_is_left_and_said() -> None:
     assert divided_between_ranks(given, 0, 2, "float32", 0)[0] is given
     changed, how = divided_by_strategy(given, 2, "auto")
     assert changed == given and how.policy == "" and "kind generator" in how.message
-    assert "keeps its share" in divided_by_strategy({"x": np.zeros((4, 1))}, 2, "auto")[1].message
+    tf.random.set_seed(None)
+    message = divided_by_strategy({"x": np.zeros((4, 1))}, 2, "auto")[1].message
+    assert "keeps its share" in message and "set run.seed" in message
+    assert "seed" not in divided_by_strategy({"x": np.zeros((4, 1)), "shuffle": False}, 2, "auto")[1].message
 
 
 def test_validation_data_are_divided_alike(files: list[str]) -> None:

@@ -9,6 +9,10 @@ from tfvolta.data.sharding import Sharding, shard
 from tfvolta.data.share import share_of_batches
 
 _ARRAYS = "Each of {} workers reads all rows of the arrays and keeps its share of every batch, as Keras divides arrays."
+_UNSEEDED = (
+    " They are shuffled without a seed, so workers draw in different orders and a row may come twice in an epoch or not "
+    "at all: set run.seed."
+)
 _OTHER = "The data are of kind {}, which nothing divides: each worker reads all that its script gives."
 
 
@@ -30,7 +34,12 @@ def divided_by_strategy(arguments: dict[str, Any], workers: int, policy: str) ->
     if isinstance(x, tf.data.Dataset):
         changed["x"], sharding = shard(x, workers, policy)
     elif _is_arrays(x):
-        sharding = Sharding("data", _ARRAYS.format(workers))
+        from tfvolta.bridge import data_order
+
+        message = _ARRAYS.format(workers)
+        if data_order.of_arrays(arguments.get("shuffle", True)) == data_order.UNSEEDED:
+            message += _UNSEEDED
+        sharding = Sharding("data", message)
     else:
         sharding = Sharding("", _OTHER.format(type(x).__name__))
     validation = arguments.get("validation_data")
