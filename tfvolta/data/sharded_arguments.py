@@ -10,8 +10,8 @@ from tfvolta.data.share import share_of_batches
 
 _ARRAYS = "Each of {} workers reads all rows of the arrays and keeps its share of every batch, as Keras divides arrays."
 _UNSEEDED = (
-    " They are shuffled without a seed, so workers draw in different orders and a row may come twice in an epoch or not "
-    "at all: set run.seed."
+    " They are shuffled without a seed, so workers draw in different orders and a row may come twice in an epoch or "
+    "not at all: set run.seed."
 )
 _OTHER = "The data are of kind {}, which nothing divides: each worker reads all that its script gives."
 
