@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Callable
 
@@ -362,3 +363,20 @@ def test_random_layers_go_on_where_their_state_can_be_saved(kept: bool, tmp_path
             keras.backend.experimental.disable_tf_random_generator()
     assert (difference(model, whole) == 0.0) == kept
     assert any("drop draws other random numbers" in text for text in noted) == (not kept)
+
+
+def test_between_checkpoints_a_batch_costs_microseconds(tmp_path: Path) -> None:
+    class Measures(keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.seconds = min(self.measured() for _ in range(20))
+
+        def measured(self) -> float:
+            start = time.perf_counter()
+            for batch in range(200):
+                callback.on_train_batch_begin(batch)
+                callback.on_train_batch_end(batch)
+            return (time.perf_counter() - start) / 200
+
+    callback, measures = Checkpoint(str(tmp_path)), Measures()
+    fit(compiled(), DATA["arrays"](), callback, measures, epochs=1)
+    assert measures.seconds < 20e-6
