@@ -271,6 +271,16 @@ def test_a_training_that_stopped_early_is_finished(tmp_path: Path) -> None:
     assert steps(trained(tmp_path, DATA["arrays"](), compiled, Enough())) == STEPS
 
 
+def test_the_weights_that_a_callback_puts_back_at_the_end_are_those_of_a_finished_training(tmp_path: Path) -> None:
+    def stopping() -> Any:
+        return keras.callbacks.EarlyStopping("loss", mode="max", patience=1, restore_best_weights=True)
+
+    whole = trained(tmp_path, DATA["arrays"](), compiled, stopping())
+    model = trained(tmp_path, DATA["arrays"](), compiled, stopping())
+    assert len(whole.history.epoch) == 2  # the first epoch was the best
+    assert difference(model, whole, "model") == 0.0
+
+
 def test_two_fits_of_one_script_have_checkpoints_of_their_own(tmp_path: Path) -> None:
     def script(*callbacks: Any) -> Any:
         ours = Checkpoint(str(tmp_path), every_steps=2)

@@ -83,5 +83,8 @@ class Resuming(Protocol):
     def rivals(self, model: Any) -> list[str]:
         """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
 
+    def add_last_callback(self, model: Any, callback: Any) -> bool:
+        """Puts a callback behind all others of the running ``fit``, from ``on_train_begin``; False outside one."""
+
     def is_fit(self, model: Any, frame: Any) -> bool:
         """Whether a Python frame lies inside the running ``fit`` of a model."""

@@ -42,6 +42,15 @@ def callbacks(model: Any) -> list[Any]:
     return list(getattr((local_variables(model) or {}).get("callbacks"), "callbacks", ()))
 
 
+def add_callback(model: Any, callback: Any) -> bool:
+    """Puts a callback behind all others of the running ``fit`` of a model; False outside one."""
+    held = getattr((local_variables(model) or {}).get("callbacks"), "callbacks", None)
+    if not isinstance(held, list):
+        return False
+    held.append(callback)
+    return True
+
+
 def is_inside(model: Any, frame: Any) -> bool:
     """Whether a Python frame lies inside the running ``fit`` of a model."""
     return _fit_frame(model, frame) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.errors import CheckpointWarning, Preempted
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from tfvolta.session import Session
 
 _FITS = "fits that ended"
+
+
+class _AtTheEnd(Callback):
+    """Stands behind all other callbacks of a fit, and does something when they have ended."""
+
+    def __init__(self, action: Callable[[], None]):
+        super().__init__()
+        self._action = action
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Acts."""
+        self._action()
 
 
 class Saver(Callback):
@@ -37,6 +49,7 @@ class Saver(Callback):
         self.session = session
         self.run: Optional[FitRun] = None
         self._written = 0
+        self._end_comes_last = False
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Goes on from the newest checkpoint.
@@ -59,6 +72,7 @@ class Saver(Callback):
         self.run = FitRun(training, settings, self._folder(settings.directory))
         self._written = 0
         self.run.begin()
+        self._end_comes_last = self.bridge.add_last_callback(self.model, _AtTheEnd(self._end))
         self._progress()
         if self.run.resumed is not None:
             self._tell(f"goes on from {self.run.resumed.checkpoint}: {self.run.resumed.at}")
@@ -84,7 +98,12 @@ class Saver(Callback):
             self.run.epoch_ends(epoch)
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Saves the end of the fit."""
+        """Saves the end of the fit, where no callback does so after all others."""
+        if not self._end_comes_last:
+            self._end()
+
+    def _end(self) -> None:
+        """Saves what the script finds after fit: callbacks may put the best weights back when training ends."""
         self._do(lambda run: run.end())
         self.run = None
         fits = self.session.context.saved
