@@ -114,22 +114,17 @@ def test_windows_in_a_step_that_xla_compiles(run: str, folder: str) -> None:
 
 @part("half")
 def test_gradients_travel_as_float16_in_half_the_bytes(run: str, folder: str) -> None:
-    for name, found in process(run, folder)["half"].items():
-        if name == "hierarchical copy":
-            continue
+    results = process(run, folder)["half"]
+    copied = results["hierarchical copy"]
+    assert 0 < copied["difference"] < 2e-3 and copied["wire_bytes"] == BYTES // 2
+    assert copied["graphs"]["update"][0] == {"AddN[float16]": 2}  # two packs of two replicas
+    for name in set(results) - {"hierarchical copy"}:
+        found = results[name]
         assert 0 < found["difference"] < 2e-3, name  # rounded to 11 bits on the way, twelve times
         operations, taken_in, _ = found["graphs"]["update"]
         assert operations == {"CollectiveReduceV2[float16]": replicas(run)}, name
         assert (found["gradient_bytes"], found["wire_bytes"], taken_in) == (BYTES, BYTES // 2, BYTES // 2)
-    is_one_update_in_a_window(process(run, folder)["half"]["both"], run, HALF)
-
-
-@part("half")
-def test_other_all_reduces_carry_float16_too(run: str, folder: str) -> None:
-    found = process(run, folder)["half"]["hierarchical copy"]
-    assert 0 < found["difference"] < 2e-3
-    assert found["graphs"]["update"][0] == {"AddN[float16]": 2}  # two packs of two replicas
-    assert found["wire_bytes"] == BYTES // 2
+    is_one_update_in_a_window(results["both"], run, HALF)
 
 
 @part("numbers")
@@ -284,6 +279,14 @@ def test_settings_from_a_config_end_as_they_were_seen(run: str, folder: str, nam
     assert (measured["batches"], measured["updates"], measured["unused_batches"]) == (4, 1, 1)
     assert found["steps"] == [4]
     assert found["undone"]["compression"] and found["undone"]["reduce_every"] and not found["left"]
+
+
+@part("session")
+def test_a_fit_that_is_shorter_than_a_window_shows_nothing_yet(run: str, folder: str) -> None:
+    found = process(run, folder)["session"]["short"]
+    names = ("reduce_every", "compression", "communication") if replicas(run) > 1 else ("reduce_every",)
+    assert {name: found["endings"][name]["status"] for name in names} == dict.fromkeys(names, "PENDING")
+    assert (found["measured"]["updates"], found["measured"]["unused_batches"]) == (0, 2)
 
 
 @part("session")
