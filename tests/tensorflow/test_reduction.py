@@ -129,8 +129,7 @@ def test_gradients_travel_as_float16_in_half_the_bytes(run: str, folder: str) ->
 
 @part("numbers")
 def test_small_gradients_survive_with_a_loss_scale_and_large_ones_stay_finite(run: str, folder: str) -> None:
-    found = process(run, folder)["numbers"]
-    count = replicas(run)
+    found, count = process(run, folder)["numbers"], replicas(run)
     for name, expected in {"small": 0.0, "small scaled": -1e-9, "large": -32768.0, "infinite": -math.inf}.items():
         weights = found[name][:count]
         assert weights == pytest.approx([expected] * count, rel=1e-2), name  # the scaled ones are no whole float16
@@ -263,7 +262,7 @@ def test_sums_are_in_no_saved_file(run: str, folder: str) -> None:
 @pytest.mark.parametrize("name", ["plain", "own step"])
 def test_settings_from_a_config_end_as_they_were_seen(run: str, folder: str, name: str) -> None:
     found = process(run, folder)["session"][name]
-    compression, window = found["endings"]["compression"], found["endings"]["reduce_every"]
+    compression, window = (found["endings"][key] for key in ("compression", "reduce_every"))
     assert window["status"] == "APPLIED"
     assert (window["observed"]["updates"], window["observed"]["optimizer_steps"]) == (1, 1)
     if replicas(run) == 1:
