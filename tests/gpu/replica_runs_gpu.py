@@ -15,6 +15,7 @@ import numpy as np
 
 import tfvolta
 from tests.stack import STACK, keras, tf
+from tests.tensorflow.reduction_models import BATCH, EVERY, compiled, fit, seen
 from tests.tensorflow.replica_runs import BRIDGE, Case, X, counts, difference, embedded, overflow, sgd, wide
 from tfvolta.bridge.base import LossScaleSettings
 from tfvolta.session import session_for
@@ -61,6 +62,26 @@ def planned(strategy: Any, config: Any) -> dict[str, Any]:
     return {"spread": spread, "outcomes": outcomes, "sums": total}
 
 
+def reduced(strategy: Any) -> dict[str, Any]:
+    """Windows and float16 gradients in steps that XLA compiles, against one GPU with batches as large as a window."""
+    found: dict[str, Any] = {}
+    asked: dict[str, dict[str, Any]] = {
+        "window": {"every": EVERY},
+        "half": {"compression": "fp16"},
+        "half window": {"every": EVERY, "compression": "fp16"},
+    }
+    for name, settings in asked.items():
+        both: dict[str, Any] = {"scale": {"initial": 1024.0}, "jit_compile": True}
+        alone = fit(compiled(tf.distribute.get_strategy(), **both), BATCH * settings.get("every", 1))
+        model = fit(compiled(strategy, **both), BATCH, **settings)
+        found[name] = {
+            "difference": difference(model, alone),
+            "compiled_on": list(BRIDGE.train_graph(model).compiled_on),
+            **seen(model),
+        }
+    return found
+
+
 def raw(model: Any) -> list[Any]:
     """TensorFlow's own variables of a model."""
     return [variable.value if STACK == "keras3" else variable for variable in model.trainable_variables]
@@ -86,6 +107,7 @@ def main() -> dict[str, Any]:
             "compiled_on": list(graph.compiled_on),
             "hints": dict(graph.hints),
         }
+    found["reduction"] = reduced(strategy)
     return found
 
 

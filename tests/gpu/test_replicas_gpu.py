@@ -105,13 +105,27 @@ def check_mirrored(found: Mapping[str, Any]) -> None:
     assert found["replicas"] == 2
     check_planned(found, ["GPU:0", "GPU:1"])
     for name, case in found.items():
-        if name in ("replicas", "planned"):
+        if name in ("replicas", "planned", "reduction"):
             continue
         assert case["difference"] <= LOOSER.get(name, 1e-4), (name, case)
         assert case["compiled_on"] == ["GPU:0", "GPU:1"], (name, case)
         for key in ("applied", "skipped", "scale"):
             assert case["replicas"][key] == case["alone"][key], (name, key)
     assert found["overflow on the last"]["replicas"]["skipped"] == 1
+    check_reduction(found["reduction"])
+
+
+def check_reduction(found: Mapping[str, Any]) -> None:
+    """Windows of three batches, and gradients that NCCL sums as float16 in the compiled step."""
+    for name, case in found.items():
+        assert case["difference"] <= (3e-3 if "half" in name else 1e-5), (name, case)
+        assert case["compiled_on"] == ["GPU:0", "GPU:1"], (name, case)
+        operations, taken_in, _ = case["graphs"]["update"]
+        dtype, size = ("float16", 98) if "half" in name else ("float32", 196)
+        assert operations == {f"CollectiveReduceV2[{dtype}]": 2} and taken_in == size, (name, case)
+        if "window" in name:
+            assert (case["batches"], case["updates"], case["applied"]) == (12, 4, 4), (name, case)
+            assert case["graphs"]["accumulate"][0] == {}, (name, case)
 
 
 def check_workers(found: list[dict[str, Any]]) -> None:
