@@ -190,3 +190,11 @@ class Both(Peers):
 def test_bytes_of_any_length_travel(own: bytes, other: bytes) -> None:
     assert Both(other).gather_bytes(own) == [own, other]
     assert Alone().gather_bytes(own) == [own]
+
+
+def test_a_worker_told_to_end_when_all_have_ended_disturbs_nobody(tmp_path: Path) -> None:
+    board = Board(tmp_path / "board", 1)
+    Board(tmp_path / "board", 0).open()
+    board.close()
+    board.tell(3)
+    assert board.told() == {}

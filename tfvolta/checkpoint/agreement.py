@@ -11,6 +11,7 @@ The workers tell each other through files in the folder of checkpoints, which al
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -36,8 +37,9 @@ class Board:
     def tell(self, begun: int) -> None:
         """Says how many calls this worker has begun."""
         unfinished = self._folder / f".rank-{self._rank}"
-        unfinished.write_text(str(begun), encoding="ascii")
-        os.replace(unfinished, self._folder / f"rank-{self._rank}")
+        with contextlib.suppress(FileNotFoundError):  # the chief has removed the folder: the fit has ended everywhere
+            unfinished.write_text(str(begun), encoding="ascii")
+            os.replace(unfinished, self._folder / f"rank-{self._rank}")
 
     def told(self) -> dict[int, int]:
         """What was said so far, by rank."""
@@ -48,7 +50,8 @@ class Board:
         found = {}
         for name in names:
             if name.startswith("rank-"):
-                found[int(name[len("rank-") :])] = int((self._folder / name).read_text(encoding="ascii"))
+                with contextlib.suppress(FileNotFoundError):  # the chief has removed the folder
+                    found[int(name[len("rank-") :])] = int((self._folder / name).read_text(encoding="ascii"))
         return found
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 from tfvolta.bridge.resuming_records import FitStart
 from tfvolta.checkpoint import disk, randomness, state
@@ -23,10 +23,26 @@ def newest(training: Training, store: Store) -> Optional[Path]:
     """The newest checkpoint that can be used, the same on every worker; None where there is none.
 
     Raises:
-        CheckpointError: There are checkpoints, and all are damaged.
+        CheckpointError: There are checkpoints, and all are damaged; or a worker cannot read it. On every worker.
     """
     name = from_chief(training.peers, lambda: _newest_name(training, store))
-    return store.directory / name if name else None
+    if not name:
+        return None
+    checkpoint: Path = store.directory / name
+    told = training.peers.gather_bytes(_fault(checkpoint).encode())
+    blind = {rank: fault.decode() for rank, fault in enumerate(told) if fault}
+    if blind:
+        raise CheckpointError("A worker cannot read the checkpoint.", [_unread(checkpoint, blind)])
+    return checkpoint
+
+
+def _fault(checkpoint: Path) -> str:
+    """Why this worker cannot read a checkpoint; empty where it can."""
+    try:
+        read_manifest(checkpoint)
+    except DamagedError as damage:
+        return str(damage)
+    return ""
 
 
 def _newest_name(training: Training, store: Store) -> str:
@@ -180,6 +196,16 @@ def _warn_of_order(training: Training, batches: int) -> None:
             "The data are shuffled without a seed: the rest of this epoch is another draw, so that some rows come "
             "twice and others not at all. Set run.seed, or give shuffle a seed."
         )
+
+
+def _unread(checkpoint: Path, blind: Mapping[int, str]) -> Problem:
+    return Problem(
+        where=str(checkpoint),
+        expected="the same files on every worker",
+        received="; ".join(f"worker {rank}: {fault}" for rank, fault in blind.items()),
+        why="all workers go on from one checkpoint, which each reads for itself",
+        fix="set checkpoint.directory to the same absolute path on a shared file system, on every worker",
+    )
 
 
 def _too_few(resumed: Resumed, batches: int) -> Problem:
