@@ -280,6 +280,20 @@ here.LEFT.update(seen=seen)
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_compile_steps_are_marked_and_do_not_count(drop: bool) -> None:
+    expected = [(0, 0, "traced")] if drop else [(0, 0, "traced"), (0, 2, "likely XLA compilation")]
+    for _ in range(3):  # on a busy machine a step may take as long as a compilation, which is told by its time
+        summary = trained_summary(drop)
+        marked = [(step["epoch"], step["step"], step["reason"]) for step in summary["compile_steps"]]
+        if marked == expected:
+            break
+    assert marked == expected
+    slowest = min(step["seconds"] for step in summary["compile_steps"])
+    assert summary["step_seconds_median"] < slowest / 5
+    assert summary["n"] == (6 if drop else 9)
+
+
+def trained_summary(drop: bool) -> dict[str, Any]:
+    """What the throughput monitor says of a compiled fit with or without a smaller last batch."""
     parts = [keras.layers.Dense(64, activation="relu") for _ in range(12)]
     model = keras.Sequential([keras.Input((2,)), *parts, keras.layers.Dense(1)])
     model.compile("adam", "mse", jit_compile=False)
@@ -288,10 +302,4 @@ def test_compile_steps_are_marked_and_do_not_count(drop: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecompilationWarning)
         model.fit(data, epochs=4, verbose=0, callbacks=[XlaJit(), throughput])
-    summary = throughput.summary()
-    marked = [(step["epoch"], step["step"], step["reason"]) for step in summary["compile_steps"]]
-    expected = [(0, 0, "traced")] if drop else [(0, 0, "traced"), (0, 2, "likely XLA compilation")]
-    assert marked == expected
-    slowest = min(step["seconds"] for step in summary["compile_steps"])
-    assert summary["step_seconds_median"] < slowest / 5
-    assert summary["n"] == (6 if drop else 9)
+    return throughput.summary()
