@@ -21,6 +21,7 @@ from tfvolta.bridge.records import (
 )
 from tfvolta.bridge.reduction import ReductionGraph, ReductionState
 from tfvolta.bridge.resuming_records import Resuming
+from tfvolta.footprint.layer import LayerFigures
 
 __all__ = [
     "Bridge",
@@ -245,6 +246,21 @@ class Bridge(Resuming, Protocol):
 
     def scale_schedule(self, model: Any, factor: float) -> bool:
         """Multiplies all rates of the optimiser's schedule; False for a schedule that is not one of Keras's own."""
+
+    def layer_figures(self, model: Any, batch_size: int, input_shape: Any = None) -> list[LayerFigures]:
+        """Shapes, weights and multiply-adds of every layer, in the order of the forward pass; nothing is computed.
+
+        The model is called once in training mode on placeholders. One that was never built is built by it.
+
+        Args:
+            model: Any Keras model.
+            batch_size: Examples; of the whole batch, whatever the strategy makes of it.
+            input_shape: Shape without the batch, or a list or dictionary of shapes, where the model does not know
+                its inputs or leaves dimensions open.
+
+        Raises:
+            BridgeError: A dimension is not known, or the model cannot be called on these inputs.
+        """
 
     def data_policy(self, model: Any) -> Optional[str]:
         """The sharding policy of the data that the running fit was given: ``auto``, ``file``, ``data``, ``hint`` or

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfvolta.bridge.footprint_part import FootprintPart
 from tfvolta.bridge.keras2_callbacks import CallbackPart
 from tfvolta.bridge.keras2_coordination import CoordinationPart
 from tfvolta.bridge.keras2_custom_loop import CustomLoopPart
@@ -16,6 +17,7 @@ from tfvolta.bridge.keras2_package import load_package
 from tfvolta.bridge.keras2_precision import PrecisionPart
 from tfvolta.bridge.keras2_reduction import Keras2Reduction
 from tfvolta.bridge.keras2_resuming import ResumingPart
+from tfvolta.bridge.keras2_symbolic import FootprintAdapter
 from tfvolta.bridge.reduction_part import ReductionPart
 from tfvolta.bridge.xla_part import XlaPart
 
@@ -28,6 +30,7 @@ class Keras2Bridge(
     CoordinationPart,
     InterceptionPart,
     CustomLoopPart,
+    FootprintPart,
     HalfOutputPart,
     OptimizerPart,
     ReductionPart,
@@ -45,6 +48,7 @@ class Keras2Bridge(
         self.stack = stack
         self.package = load_package(stack)
         self.keras: Any = self.package.keras
+        self.footprint_adapter = FootprintAdapter(self.package)
         self.reduction_adapter = Keras2Reduction(self.package)
 
 

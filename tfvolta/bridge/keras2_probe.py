@@ -69,7 +69,7 @@ def try_out(package: Package, model: Any, spec: tuple[Sequence[Any], dict[str, A
         arguments["training"] = training
     recorder = _Recorder()
     scratch = tf.__internal__.FuncGraph("tfvolta_trial")
-    with _recorded(package, recorder), _untouched_seeds(package, model), scratch.as_default():
+    with _recorded(package, recorder), untouched_seeds(package, model), scratch.as_default():
         try:
             args, kwargs = tf.nest.map_structure(_placeholder, (list(spec[0]), arguments))
             outputs = model(*args, **kwargs)
@@ -157,7 +157,7 @@ def _recorded(package: Package, recorder: _Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _untouched_seeds(package: Package, model: Any) -> Iterator[None]:
+def untouched_seeds(package: Package, model: Any) -> Iterator[None]:
     """Leaves every source of random numbers as it was: a trial must not change what is drawn afterwards."""
     generators = [layer._random_generator for layer in _layers(model) if hasattr(layer, "_random_generator")]
     seeds = [(item, item._seed) for item in generators if hasattr(item, "_seed")]

@@ -19,11 +19,13 @@ from tfvolta.bridge import (
     keras3_step_loop,
 )
 from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
+from tfvolta.bridge.footprint_part import FootprintPart
 from tfvolta.bridge.keras3_coordination import CoordinationPart, coordinated
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras3_optimizers import OptimizerPart
 from tfvolta.bridge.keras3_reduction import ReductionPart
 from tfvolta.bridge.keras3_resuming import ResumingPart
+from tfvolta.bridge.keras3_symbolic import FootprintAdapter
 from tfvolta.bridge.xla_part import XlaPart
 from tfvolta.errors import BridgeError, Problem
 
@@ -126,6 +128,7 @@ class Keras3Bridge(
     _TrainFunction,
     CoordinationPart,
     CustomLoopPart,
+    FootprintPart,
     OptimizerPart,
     ReductionPart,
     ResumingPart,
@@ -136,6 +139,7 @@ class Keras3Bridge(
     def __init__(self, stack: str) -> None:
         self.stack = stack
         self.keras: Any = keras
+        self.footprint_adapter = FootprintAdapter()
 
     def examples_seen(self, model: Any) -> Optional[int]:
         return keras3_functions.examples_seen(model)
