@@ -198,7 +198,7 @@ def _loss_scale(request: Request) -> Iterator[Problem]:
             expected="a fixed loss scale, or a dynamic one",
             received=", ".join(f"{key.rsplit('.', 1)[1]}: {request.get(key)}" for key in sorted(given)),
             why="a fixed scale has no first value and does not grow",
-            fix="remove fixed, or remove initial and growth_steps",
+            fix="remove fixed, or remove " + " and ".join(sorted(key.rsplit(".", 1)[1] for key in dynamic)),
         )
 
 

@@ -21,10 +21,10 @@ Importing this module imports neither TensorFlow nor Keras.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Iterable, Optional
 
 from tfvolta.bridge.base import LossScaleSettings, StepCounts
+from tfvolta.bridge.scale_bounds import KERAS_BOUNDS, ScaleBounds, is_positive
 from tfvolta.errors import BridgeError, ConfigError, Problem
 
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -35,6 +35,7 @@ def loss_scale_optimizer(
     initial: float = 32768.0,
     growth_steps: int = 2000,
     fixed: Optional[float] = None,
+    bounds: ScaleBounds = KERAS_BOUNDS,
     **clipping: Any,
 ) -> Any:
     """Puts loss scaling around an optimizer; one that has it gets these settings instead of a second wrapper.
@@ -42,8 +43,9 @@ def loss_scale_optimizer(
     Args:
         optimizer: Any optimizer of Keras 3, tf_keras or Keras 2.15, legacy ones and TensorFlow Addons' included.
         initial: Loss scale of the first step.
-        growth_steps: Finite steps in a row after which the scale doubles. An overflow halves it, to 1 at the least.
-        fixed: A scale that never changes, instead of the other two; overflows are skipped all the same.
+        growth_steps: Finite steps in a row after which the scale doubles. An overflow halves it.
+        fixed: A scale that never changes, instead of the others; overflows are skipped all the same.
+        bounds: Floor (1 by default), ceiling and hysteresis of a scale that changes.
         clipping: One of ``clipnorm``, ``clipvalue`` and ``global_clipnorm``, set on the optimizer inside, which sees
             gradients in their true size.
 
@@ -54,7 +56,8 @@ def loss_scale_optimizer(
         ConfigError: An argument cannot be used; all problems at once.
         PlanError: The optimizer keeps an average of the weights and accumulates gradients, which Keras 3 does wrong.
     """
-    problems = [*_scale_problems(initial, growth_steps, fixed), *_clipping_problems(clipping)]
+    problems = [*_scale_problems(initial, growth_steps, fixed), *(bounds.problems(initial) if fixed is None else ())]
+    problems += _clipping_problems(clipping)
     try:
         bridge = _bridge(optimizer)
     except ConfigError as error:
@@ -64,7 +67,7 @@ def loss_scale_optimizer(
     if problems:
         raise ConfigError(_counted(len(problems)), problems)
     _refuse_averaged_accumulation(optimizer)
-    settings = LossScaleSettings(float(initial), int(growth_steps), None if fixed is None else float(fixed))
+    settings = LossScaleSettings(float(initial), int(growth_steps), None if fixed is None else float(fixed), bounds)
     return bridge.loop_optimizer(optimizer, settings, clipping)
 
 
@@ -247,18 +250,13 @@ def _counted(number: int) -> str:
     return f"This cannot be used: {number} problem{'s' * (number != 1)}."
 
 
-def _is_positive(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value > 0
-
-
 def _scale_problems(initial: Any, growth_steps: Any, fixed: Any) -> list[Problem]:
     problems = [
         Problem(name, "a positive number", repr(value), fix=f"{name}=32768.0")
         for name, value in (("initial", initial), ("fixed", fixed))
-        if not _is_positive(value) and not (name == "fixed" and value is None)
+        if not is_positive(value) and not (name == "fixed" and value is None)
     ]
-    if not _is_positive(growth_steps) or growth_steps != int(growth_steps):
+    if not is_positive(growth_steps) or growth_steps != int(growth_steps):
         problems.append(Problem("growth_steps", "a positive integer", repr(growth_steps), fix="growth_steps=2000"))
     return problems
 
@@ -272,7 +270,7 @@ def _clipping_problems(clipping: dict[str, Any]) -> list[Problem]:
     problems += [
         Problem(name, "a positive number", repr(value), fix=f"{name}=1.0")
         for name, value in clipping.items()
-        if name in CLIPPING and not _is_positive(value)
+        if name in CLIPPING and not is_positive(value)
     ]
     if len([name for name in clipping if name in CLIPPING]) > 1:
         names = ", ".join(sorted(clipping))

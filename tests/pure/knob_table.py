@@ -36,7 +36,7 @@ _PRECISION = {"mixed_precision": {"policy": "mixed_float16", "float32_layers": [
 _UNVERIFIABLE = {"ends": Status.UNVERIFIABLE, "at_once": Status.UNVERIFIABLE}
 _NCCL = {"algorithm": "Ring", "debug": "INFO"}
 _HOROVOD = {"strategy": {"kind": "horovod"}}
-_SCALE = {"initial": 1024.0, "growth_steps": 10}
+_SCALE = {"initial": 1024.0, "growth_steps": 10, "floor": 16.0, "ceiling": 4096.0, "hysteresis": 2}
 
 _WORKERS: dict[str, Any] = {"strategy": {"kind": "multi_worker_mirrored"}, "cluster": {}}
 _CLUSTER = {"kind": "multi_worker_mirrored", "resolver": "auto", "port": None, "parameter_servers": 1, "visible": None}

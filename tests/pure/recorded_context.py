@@ -251,6 +251,9 @@ class RecordedBridge:
         model.traced = False
         return not was
 
+    def limit_loss_scale(self, model: RecordedModel) -> bool:
+        return False
+
     def remove_loss_scale(self, model: RecordedModel) -> bool:
         was = model.optimizer.scale is not None
         model.optimizer = types.SimpleNamespace(scale=None)

@@ -15,6 +15,7 @@ from tfvolta.bridge.records import (
     RefusedLayer,
     Retrofit,
     ServedPart,
+    SkippedRow,
     StepCounts,
     XlaFault,
     XlaTrial,
@@ -34,6 +35,7 @@ __all__ = [
     "RefusedLayer",
     "Retrofit",
     "ServedPart",
+    "SkippedRow",
     "StepCounts",
     "XlaFault",
     "XlaTrial",
@@ -101,6 +103,12 @@ class Bridge(Resuming, Protocol):
 
     def loss_scale(self, optimizer: Any) -> Optional[LossScaleState]:
         """Loss scale of an optimiser, or None where it has none."""
+
+    def limit_loss_scale(self, model: Any) -> bool:
+        """Brings a dynamic scale, restored perhaps from a file, within its bounds; False where it is there."""
+
+    def skipped_row(self, optimizer: Any) -> Optional[SkippedRow]:
+        """Steps skipped in a row, in one device read; None where nothing counts them."""
 
     def step_counts(self, model: Any) -> Optional[StepCounts]:
         """Optimiser steps applied and skipped so far; reads device values, so not for every batch."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from tfvolta.bridge.base import LossScaleSettings, LossScaleState, StepCounts
+import tensorflow as tf
+
+from tfvolta.bridge.base import LossScaleSettings, LossScaleState, SkippedRow, StepCounts
 from tfvolta.bridge.keras2_functions import reset_functions
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_saving import remember_optimizer
-from tfvolta.bridge.keras2_step_count import CountingSteps, set_fixed_scale, start_counting, step_counts
+from tfvolta.bridge.keras2_scale_state import control_of, limit, set_bounds, set_fixed_scale, skipped_row, take_control
+from tfvolta.bridge.keras2_step_count import CountingSteps, start_counting, step_counts
+from tfvolta.bridge.scale_bounds import KERAS_BOUNDS
 from tfvolta.errors import BridgeError, Problem
 
 # What a loss-scale wrapper adds to the checkpoint dependencies of the optimiser inside.
@@ -33,8 +37,13 @@ class LossScalePart:
         """
         optimizer = self.package.keras.optimizers.get(optimizer)
         if not isinstance(optimizer, self.package.scaler):
-            return wrap(self.package, optimizer, settings)
-        return self._adjust(optimizer, settings)[0]
+            optimizer = wrap(self.package, optimizer, settings)
+        else:
+            optimizer = self._adjust(optimizer, settings)[0]
+        if settings.fixed is None and settings.bounds != KERAS_BOUNDS:
+            take_control(self.package, optimizer, tf.distribute.get_strategy())
+            set_bounds(optimizer, settings.bounds)
+        return optimizer
 
     def install_loss_scale(self, model: Any, settings: LossScaleSettings) -> bool:
         """Wraps a compiled model's optimiser, keeps its slots and iterations, and makes saving remember it.
@@ -55,6 +64,7 @@ class LossScalePart:
             else:
                 optimizer, changed = wrap(self.package, model.optimizer, settings), True
         counting = start_counting(self.package, optimizer, model.distribute_strategy)
+        changed |= set_bounds(optimizer, settings.bounds)
         if optimizer is not model.optimizer:
             model.optimizer = optimizer
         remember_optimizer(model)
@@ -78,7 +88,19 @@ class LossScalePart:
         scale = float(optimizer.loss_scale.numpy())
         if not optimizer.dynamic:
             return LossScaleState(scale=scale, dynamic=False)
-        return LossScaleState(scale=scale, dynamic=True, good_steps=int(optimizer.dynamic_counter.numpy()))
+        good_steps, control = int(optimizer.dynamic_counter.numpy()), control_of(optimizer)
+        if control is None:
+            return LossScaleState(scale=scale, dynamic=True, good_steps=good_steps)
+        overflows = int(control.overflows.numpy()) if control.bounds.hysteresis > 1 else None
+        return LossScaleState(scale, True, good_steps, control.bounds, overflows)
+
+    def limit_loss_scale(self, model: Any) -> bool:
+        """Brings a dynamic scale, restored perhaps from a file, within its bounds; False where it is there."""
+        return isinstance(model.optimizer, self.package.scaler) and limit(model.optimizer)
+
+    def skipped_row(self, optimizer: Any) -> Optional[SkippedRow]:
+        """Steps skipped in a row, in one device read; None where nothing counts them."""
+        return skipped_row(self.package, optimizer)
 
     def step_counts(self, model: Any) -> Optional[StepCounts]:
         """Optimiser steps applied and skipped so far; reads device values, so not for every batch.

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfvolta.bridge import data_order, resuming, running_fit
 from tfvolta.bridge.keras2_package import Package
+from tfvolta.bridge.keras2_scale_state import hysteresis_state
 from tfvolta.bridge.resuming_records import FitStart, FitStream, Named
 
 
@@ -26,13 +27,20 @@ class ResumingPart:
     package: Package
 
     def training_variables(self, model: Any) -> dict[str, list[Named]]:
-        """Every variable that training changes, by group: ``model``, ``optimizer``, ``counters`` and ``metrics``."""
+        """Every variable that training changes, by group; see ``tfvolta.bridge.resuming_records``."""
         weights = resuming.named(model.weights)
         known = {id(variable) for _, variable in weights}
         optimizer = [each for each in _optimizer_variables(model.optimizer) if id(each[1]) not in known]
         counters = [("train_counter", model._train_counter), *resuming.generators(model), *_hidden_generators(model)]
         metrics = resuming.named(variable for metric in model.metrics for variable in metric.variables)
-        return {"model": weights, "optimizer": optimizer, "counters": counters, "metrics": metrics}
+        scale = hysteresis_state(self.package, model.optimizer)
+        return {
+            "model": weights,
+            "optimizer": optimizer,
+            "counters": counters,
+            "loss_scale": scale,
+            "metrics": metrics,
+        }
 
     def create_training_variables(self, model: Any) -> bool:
         """Makes the optimiser's variables, as its first step would; False where the model has no variables yet."""

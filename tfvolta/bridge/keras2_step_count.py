@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfvolta.bridge.base import StepCounts
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_saving import warn_of_hdf5
+from tfvolta.bridge.keras2_scale_state import take_control
 
 _ATTEMPTED = "tfvolta_attempted"
 _APPLIED = "tfvolta_applied"
@@ -58,27 +59,6 @@ class CountingSteps:
         return config
 
 
-@functools.cache
-def fixed_scale_class(package: Package) -> Any:
-    """The state of a scale that overflows do not change, and that has steps with overflows skipped all the same.
-
-    Keras's own fixed scale applies whatever gradients there are, non-finite ones too.
-    """
-
-    class FixedScale(package.loss_scale._DynamicLossScaleState):  # type: ignore[misc,name-defined]
-        def update(self, grads: Any) -> Any:
-            update, finite = super().update(grads)
-            with tf.control_dependencies([] if tf.executing_eagerly() else [update]):
-                return self.current_loss_scale.assign(self.initial_loss_scale, read_value=False), finite
-
-    return FixedScale
-
-
-def set_fixed_scale(package: Package, optimizer: Any, scale: float) -> None:
-    """Gives a wrapper that counts a fixed scale; past tracking, because plain Keras saves no state of one."""
-    optimizer.__dict__["_loss_scale"] = fixed_scale_class(package)(scale, growth_steps=2**62, multiplier=1)
-
-
 def _increment(optimizer: Any, name: str) -> None:
     counter = optimizer.__dict__.get(name)
     if counter is not None:
@@ -99,8 +79,7 @@ def start_counting(package: Package, optimizer: Any, strategy: Any) -> bool:
     if _ATTEMPTED in optimizer.__dict__:
         return False
     with tf.init_scope(), strategy.scope():
-        if not optimizer.dynamic:
-            set_fixed_scale(package, optimizer, float(optimizer.initial_scale))
+        take_control(package, optimizer, strategy)
         for name in (_ATTEMPTED, _APPLIED):
             optimizer.__dict__[name] = tf.Variable(
                 0, name=name, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA

@@ -18,7 +18,16 @@ from tfvolta.bridge import (
     keras3_reduction,
     keras3_step_loop,
 )
-from tfvolta.bridge.base import GraphSummary, Hooks, JitState, LossScaleSettings, LossScaleState, Retrofit, StepCounts
+from tfvolta.bridge.base import (
+    GraphSummary,
+    Hooks,
+    JitState,
+    LossScaleSettings,
+    LossScaleState,
+    Retrofit,
+    SkippedRow,
+    StepCounts,
+)
 from tfvolta.bridge.footprint_part import FootprintPart
 from tfvolta.bridge.keras3_coordination import CoordinationPart, coordinated
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
@@ -78,6 +87,12 @@ class _LossScale:
 
     def loss_scale(self, optimizer: Any) -> Optional[LossScaleState]:
         return keras3_loss_scale.loss_scale(optimizer)
+
+    def limit_loss_scale(self, model: Any) -> bool:
+        return keras3_loss_scale.limit(model.optimizer)
+
+    def skipped_row(self, optimizer: Any) -> Optional[SkippedRow]:
+        return keras3_loss_scale.skipped_row(optimizer)
 
     def step_counts(self, model: Any) -> Optional[StepCounts]:
         return keras3_loss_scale.step_counts(model)

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Mapping, Optional
 
 import keras
 import tensorflow as tf
-from keras.src import backend, ops
+from keras.src import backend
 
 from tfvolta.bridge import (
     gradients,
@@ -146,13 +146,4 @@ def _build(wrapper: Any, variables: list[Any]) -> None:
 def _take(wrapper: Any, grads: list[Any], variables: Optional[list[Any]]) -> None:
     """A step with finite gradients of true size; the scale doubles after enough of them in a row."""
     wrapper.inner_optimizer.apply(grads, trainable_variables=variables)
-
-    def double() -> None:
-        doubled = ops.multiply(wrapper.dynamic_scale, 2.0)
-        wrapper.step_counter.assign(0)
-        wrapper.dynamic_scale.assign(ops.where(ops.isfinite(doubled), doubled, wrapper.dynamic_scale))
-
-    def count() -> None:
-        wrapper.step_counter.assign_add(1)
-
-    ops.cond(ops.equal(wrapper.step_counter, wrapper.dynamic_growth_steps - 1), double, count)
+    keras3_guard.applied(wrapper)

@@ -20,7 +20,9 @@ from typing import Any, Callable, Optional
 import tensorflow as tf
 from keras.src import ops
 
-from tfvolta.bridge import keras3_replicas
+from tfvolta.bridge import keras3_finite_check, keras3_replicas
+from tfvolta.bridge.scale_bounds import ScaleBounds
+from tfvolta.bridge.scale_control import ScaleControl
 
 NEVER = 0  # growth steps of a fixed scale: Keras compares its counter with ``growth_steps - 1``, which is never -1
 
@@ -34,10 +36,12 @@ class Guard:
     Attributes:
         skipped: int64 variable, steps skipped since the guard was installed. It is kept out of the optimiser's
             variables and trackables, so that saved files do not hold it.
+        control: What a step does to the scale.
         former_factor: ``loss_scale_factor`` of the inner optimiser before it was wrapped.
     """
 
     skipped: Any
+    control: ScaleControl
     former_factor: Optional[float] = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Guard:
@@ -47,9 +51,11 @@ class Guard:
 def install(optimizer: Any, former_factor: Optional[float] = None) -> bool:
     """Corrects a ``LossScaleOptimizer``; False where it was corrected already."""
     keras3_replicas.install(optimizer)
+    keras3_finite_check.install(optimizer)
     if guard_of(optimizer) is not None:
         return False
-    with tf.init_scope(), optimizer.inner_optimizer._distribution_strategy.scope():
+    strategy = optimizer.inner_optimizer._distribution_strategy
+    with tf.init_scope(), strategy.scope():
         skipped = tf.Variable(
             0,
             dtype=tf.int64,
@@ -57,7 +63,7 @@ def install(optimizer: Any, former_factor: Optional[float] = None) -> bool:
             name="skipped_steps",
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
-    optimizer.__dict__[_KEY] = Guard(skipped, former_factor)
+    optimizer.__dict__[_KEY] = Guard(skipped, ScaleControl(strategy), former_factor)
     optimizer.__dict__["_tf_apply"] = types.MethodType(_apply, optimizer)
     optimizer.__dict__["_stateful_handle_non_finite_grads"] = types.MethodType(_skip, optimizer)
     return True
@@ -83,17 +89,58 @@ def is_fixed(optimizer: Any) -> bool:
     return bool(optimizer.dynamic_growth_steps == NEVER)
 
 
-def _skip(self: Any) -> None:
-    """What a step with non-finite gradients does: it is counted, and a dynamic scale halves, to 1 at the least.
+def set_bounds(optimizer: Any, bounds: ScaleBounds) -> bool:
+    """Gives a corrected optimiser other bounds, and brings its scale within them; False where it had them.
 
-    Without a floor gradients that are never finite drive the scale to zero, where every gradient is 0/0.
+    The train step has to be traced anew.
     """
+    guard = guard_of(optimizer)
+    if guard is None or guard.control.bounds == bounds:
+        return False
+    guard.control.bounds = bounds
+    limit(optimizer)
+    return True
+
+
+def limit(optimizer: Any) -> bool:
+    """Brings a dynamic scale within its bounds; False where it is there, or has no variable yet."""
+    guard, variable = guard_of(optimizer), getattr(optimizer, "dynamic_scale", None)
+    if guard is None or variable is None or is_fixed(optimizer):
+        return False
+    present = float(variable.numpy())
+    limited = guard.control.bounds.limited(present)
+    if limited != present:
+        variable.assign(limited)
+    return limited != present
+
+
+def applied(optimizer: Any) -> None:
+    """What a step that was applied does to the scale."""
+    guard = guard_of(optimizer)
+    if guard is not None:
+        fixed = is_fixed(optimizer)
+        guard.control.applied(optimizer.dynamic_scale, optimizer.step_counter, optimizer.dynamic_growth_steps, fixed)
+
+
+def _skip(self: Any) -> None:
+    """What a step with non-finite gradients does: it is counted, and a dynamic scale falls."""
     guard = guard_of(self)
     if guard is not None:
         guard.skipped.assign_add(1)
-    if not is_fixed(self):
-        self.step_counter.assign(0)
-        self.dynamic_scale.assign(ops.maximum(ops.multiply(self.dynamic_scale, 0.5), 1.0))
+        guard.control.skipped(self.dynamic_scale, self.step_counter, is_fixed(self))
+
+
+def _take(self: Any, grads: list[Any], variables: Optional[list[Any]]) -> None:
+    """Replaces ``_stateful_handle_finite_grads``: Keras lets the scale grow without bounds."""
+    scale = self.dynamic_scale
+    unscaled = [
+        gradient
+        if gradient is None or self._overwrite_variable_with_gradient(variable)
+        else ops.divide(gradient, scale)
+        for gradient, variable in zip(grads, variables or self._trainable_variables)
+    ]
+    self.inner_optimizer.apply(unscaled, trainable_variables=variables)
+    applied(self)
 
 
 def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
@@ -101,11 +148,7 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     if tf.distribute.in_cross_replica_context():
         raise ValueError("apply() must be called in a replica context.")
     variables = list(trainable_variables) if trainable_variables is not None else None
-
-    def take(optimizer: Any, grads: list[Any], variables: Optional[list[Any]]) -> None:
-        optimizer._stateful_handle_finite_grads(grads, variables)
-
-    step(self, list(grads), variables, take, self.check_finite)
+    step(self, list(grads), variables, _take, self.check_finite)
 
 
 def step(

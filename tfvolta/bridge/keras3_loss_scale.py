@@ -13,7 +13,7 @@ import keras
 from keras.src.utils.tracking import DotNotTrackScope
 
 from tfvolta.bridge import keras3_functions, keras3_guard, keras3_saving
-from tfvolta.bridge.base import LossScaleSettings, LossScaleState, StepCounts
+from tfvolta.bridge.base import LossScaleSettings, LossScaleState, SkippedRow, StepCounts
 from tfvolta.errors import BridgeError, Problem
 
 _Wrapper = keras.optimizers.LossScaleOptimizer
@@ -25,11 +25,13 @@ def scale_optimizer(optimizer: Any, settings: LossScaleSettings) -> Any:
     if isinstance(optimizer, _Wrapper):
         _set(optimizer, settings)
         keras3_guard.install(optimizer)
+        keras3_guard.set_bounds(optimizer, settings.bounds)
         return optimizer
     former = optimizer.loss_scale_factor
     with optimizer._distribution_strategy.scope():
         wrapper = _Wrapper(optimizer, **_arguments(settings))
     keras3_guard.install(wrapper, former)
+    keras3_guard.set_bounds(wrapper, settings.bounds)
     return wrapper
 
 
@@ -39,6 +41,7 @@ def install_loss_scale(model: Any, settings: LossScaleSettings) -> bool:
     if isinstance(optimizer, _Wrapper):
         changed = _set(optimizer, settings)
         changed |= keras3_guard.install(optimizer)
+        changed |= keras3_guard.set_bounds(optimizer, settings.bounds)
         changed |= keras3_saving.argument(model, "optimizer") is not optimizer
     else:
         optimizer, changed = scale_optimizer(optimizer, settings), True
@@ -75,8 +78,31 @@ def loss_scale(optimizer: Any) -> Optional[LossScaleState]:
     fixed = keras3_guard.is_fixed(optimizer)
     if not optimizer.built:
         return LossScaleState(float(optimizer.initial_scale), dynamic=not fixed, good_steps=None if fixed else 0)
-    scale = float(optimizer.dynamic_scale.numpy())
-    return LossScaleState(scale, dynamic=not fixed, good_steps=None if fixed else int(optimizer.step_counter.numpy()))
+    scale, guard = float(optimizer.dynamic_scale.numpy()), keras3_guard.guard_of(optimizer)
+    if fixed or guard is None:
+        return LossScaleState(scale, not fixed, None if fixed else int(optimizer.step_counter.numpy()))
+    overflows = int(guard.control.overflows.numpy()) if guard.control.bounds.hysteresis > 1 else None
+    good_steps = int(optimizer.step_counter.numpy())
+    return LossScaleState(scale, True, good_steps, guard.control.bounds, overflows)
+
+
+def skipped_row(optimizer: Any) -> Optional[SkippedRow]:
+    """See ``tfvolta.bridge.base.Bridge.skipped_row``."""
+    guard = keras3_guard.guard_of(optimizer) if isinstance(optimizer, _Wrapper) else None
+    return None if guard is None else SkippedRow(*guard.control.look())
+
+
+def limit(optimizer: Any) -> bool:
+    """See ``tfvolta.bridge.base.Bridge.limit_loss_scale``."""
+    return isinstance(optimizer, _Wrapper) and keras3_guard.limit(optimizer)
+
+
+def hysteresis_state(optimizer: Any) -> list[tuple[str, Any]]:
+    """The count of tolerated overflows, by name, where there is a tolerance; no list of Keras's has it."""
+    guard = keras3_guard.guard_of(optimizer) if isinstance(optimizer, _Wrapper) else None
+    if guard is None or guard.control.bounds.hysteresis == 1:
+        return []
+    return [("loss_scale/tolerated_overflows", guard.control.overflows)]
 
 
 def step_counts(model: Any) -> Optional[StepCounts]:

@@ -11,7 +11,7 @@ from typing import Any, Iterator, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge import data_order, resuming, running_fit
+from tfvolta.bridge import data_order, keras3_loss_scale, resuming, running_fit
 from tfvolta.bridge.resuming_records import FitStart, FitStream, Named
 
 _ENUMERATE = "_enumerate_iterator"
@@ -22,12 +22,13 @@ class ResumingPart:
     """The part of the bridge that concerns going on from a checkpoint; see ``tfvolta.bridge.base.Bridge``."""
 
     def training_variables(self, model: Any) -> dict[str, list[Named]]:
-        """Every variable that training changes, by group: ``model``, ``optimizer``, ``counters`` and ``metrics``."""
+        """Every variable that training changes, by group; see ``tfvolta.bridge.resuming_records``."""
         optimizer = model.optimizer
         return {
             "model": resuming.named(model.variables),
             "optimizer": [] if optimizer is None else resuming.named(optimizer.variables),
             "counters": resuming.generators(model),
+            "loss_scale": keras3_loss_scale.hysteresis_state(optimizer),
             "metrics": resuming.named(variable for metric in model.metrics for variable in metric.variables),
         }
 

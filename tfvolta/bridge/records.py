@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Callable, Mapping, Optional
 
+from tfvolta.bridge.scale_bounds import KERAS_BOUNDS, ScaleBounds
+
 
 @dataclasses.dataclass(frozen=True)
 class LossScaleSettings:
-    """Loss scaling as the config asks for it; ``fixed`` wins over the dynamic pair."""
+    """Loss scaling as the config asks for it; ``fixed`` wins over everything that concerns a dynamic scale."""
 
     initial: float = 32768.0
     growth_steps: int = 2000
     fixed: Optional[float] = None
+    bounds: ScaleBounds = KERAS_BOUNDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +26,23 @@ class LossScaleState:
         scale: Current scale; the initial one before the optimiser is built.
         dynamic: Whether it changes with overflows.
         good_steps: Finite steps since the last change; None for a fixed scale.
+        bounds: What a dynamic scale keeps to; None where the optimiser was never given any.
+        overflows: Overflows tolerated since the scale last grew; None where nothing counts them.
     """
 
     scale: float
     dynamic: bool
     good_steps: Optional[int] = None
+    bounds: Optional[ScaleBounds] = dataclasses.field(default=None, compare=False)
+    overflows: Optional[int] = dataclasses.field(default=None, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class SkippedRow:
+    """Steps skipped in a row: now, and the most since the last look."""
+
+    now: int
+    longest: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,7 +53,8 @@ class Resuming(Protocol):
         """Every variable that training changes, by group.
 
         ``model`` has the weights and, in Keras 3, the states of seeds; ``optimizer`` slots, counts, rates and the loss
-        scale; ``counters`` what Keras counts, and random generators; ``metrics``, complete only when a step was traced.
+        scale; ``counters`` what Keras counts, and random generators; ``loss_scale`` what is counted beside a scale with
+        hysteresis; ``metrics``, complete only when a step was traced.
         """
 
     def create_training_variables(self, model: Any) -> bool:

@@ -7,7 +7,14 @@ from typing import Any, Optional, Sequence
 from tfvolta.callbacks.carrier import Carrier
 from tfvolta.callbacks.single import session_of
 
-_DEFAULTS: dict[str, Any] = {"initial": 32768.0, "growth_steps": 2000, "fixed": None}
+_DEFAULTS: dict[str, Any] = {
+    "initial": 32768.0,
+    "growth_steps": 2000,
+    "fixed": None,
+    "floor": None,
+    "ceiling": None,
+    "hysteresis": 1,
+}
 
 
 class MixedPrecision(Carrier):
@@ -26,6 +33,7 @@ class MixedPrecision(Carrier):
         fixed_scale: A constant loss scale instead of a dynamic one.
         strict: Whether a setting that comes too late or changes nothing is an error instead of a warning.
         allow_bfloat16_emulation: Accept bfloat16 on a GPU that computes it in float32, as Volta does.
+        scale_range: Further settings of a dynamic loss scale by name: ``floor``, ``ceiling`` and ``hysteresis``.
 
     Raises:
         ConfigError: An argument is not accepted.
@@ -41,10 +49,11 @@ class MixedPrecision(Carrier):
         fixed_scale: Optional[float] = None,
         strict: bool = True,
         allow_bfloat16_emulation: bool = False,
+        **scale_range: Any,
     ):
-        # Defaults are left unsaid: a fixed scale excludes the other two, and bfloat16 has no loss scale at all.
-        given = {"initial": initial_scale, "growth_steps": growth_steps, "fixed": fixed_scale}
-        loss_scale = {key: value for key, value in given.items() if value != _DEFAULTS[key]}
+        # Defaults are left unsaid: a fixed scale excludes the others, and bfloat16 has no loss scale at all.
+        given = {**scale_range, "initial": initial_scale, "growth_steps": growth_steps, "fixed": fixed_scale}
+        loss_scale = {key: value for key, value in given.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
         section: dict[str, Any] = {
             "policy": policy,
             "float32_layers": [float32_layers] if isinstance(float32_layers, str) else list(float32_layers),

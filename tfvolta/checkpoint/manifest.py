@@ -11,6 +11,7 @@ from tfvolta.errors import Problem
 
 FILE_NAME = "manifest.json"
 GROUPS = ("model", "optimizer", "counters")  # restored before the first step; metrics come when they exist
+LOSS_SCALE = "loss_scale"  # what is counted beside a loss scale; a run may have it and the one before it not
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional
 from tfvolta.bridge.resuming_records import FitStart
 from tfvolta.checkpoint import disk, randomness, state
 from tfvolta.checkpoint.exchange import from_chief
-from tfvolta.checkpoint.manifest import GROUPS, Manifest, Position, difference
+from tfvolta.checkpoint.manifest import GROUPS, LOSS_SCALE, Manifest, Position, difference
 from tfvolta.checkpoint.store import DamagedError, Store, read_manifest
 from tfvolta.checkpoint.training import Training
 from tfvolta.errors import CheckpointError, Problem
@@ -155,6 +155,9 @@ def _restore(training: Training, checkpoint: Path, manifest: Manifest) -> None:
     if unlike is not None:
         raise CheckpointError("This is another model's checkpoint.", [unlike])
     state.restore(checkpoint, groups)
+    scale = training.groups(LOSS_SCALE)
+    if scale[LOSS_SCALE] and manifest.variables.get(LOSS_SCALE):
+        state.restore(checkpoint, scale)
 
 
 def _restore_rest(training: Training, checkpoint: Path, manifest: Manifest, iterator: Any, built: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from tfvolta.checkpoint import disk, randomness, state
-from tfvolta.checkpoint.manifest import Manifest, Position, Randomness
+from tfvolta.checkpoint.manifest import GROUPS, LOSS_SCALE, Manifest, Position, Randomness
 from tfvolta.checkpoint.store import Store
 from tfvolta.checkpoint.training import Training
 from tfvolta.evidence.clock import now
@@ -124,7 +124,7 @@ class Writer:
         """Writes the files, and gives the folder its name on the chief; what went wrong, or an empty text."""
         import tensorflow as tf
 
-        groups = self._training.groups("model", "optimizer", "counters", *(["metrics"] if at.batch else []))
+        groups = self._training.groups(*GROUPS, LOSS_SCALE, *(["metrics"] if at.batch else []))
         try:
             iterator = self._iterator(at)
             try:

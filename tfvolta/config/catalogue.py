@@ -57,6 +57,8 @@ class Setting:
     @property
     def example(self) -> Any:
         """A value that is accepted and says something."""
+        if self.schema.get("examples"):
+            return self.schema["examples"][0]
         if self.default is not None and self.default != []:
             return self.default
         kind = self.alternatives[0]

@@ -17,6 +17,7 @@ from tfvolta.config.distribution import (
     Strategy,
     Watchdog,
 )
+from tfvolta.config.precision import LossScale
 from tfvolta.config.section import Section
 from tfvolta.config.training import Addons, LearningRate, Optimizer
 
@@ -48,14 +49,6 @@ class Devices(Section):
     intra_op_threads: Optional[int] = Field(
         None, ge=0, description="Threads inside an operation; 0 lets TensorFlow choose."
     )
-
-
-class LossScale(Section):
-    """Loss scaling for float16 gradients."""
-
-    initial: float = Field(32768.0, gt=0, description="First dynamic loss scale.")
-    growth_steps: int = Field(2000, gt=0, description="Finite steps in a row before the dynamic scale doubles.")
-    fixed: Optional[float] = Field(None, gt=0, description="A constant scale instead of a dynamic one.")
 
 
 class MixedPrecision(Section):

@@ -6,7 +6,8 @@ from typing import Any, Optional
 
 from tfvolta.bridge.base import LossScaleSettings, LossScaleState
 from tfvolta.bridge.own_step import leaves_loss_unscaled
-from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.bridge.scale_bounds import KERAS_BOUNDS, ScaleBounds
+from tfvolta.knobs.base import Context, Forecast, Journal, Knob
 from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
@@ -30,6 +31,9 @@ class LossScale(Knob):
         "mixed_precision.loss_scale.initial",
         "mixed_precision.loss_scale.growth_steps",
         "mixed_precision.loss_scale.fixed",
+        "mixed_precision.loss_scale.floor",
+        "mixed_precision.loss_scale.ceiling",
+        "mixed_precision.loss_scale.hysteresis",
     )
     phase = Phase.FIT
     closes_at = Moment.NEVER
@@ -41,7 +45,10 @@ class LossScale(Knob):
         if settings is None or (settings.policy != "mixed_float16" and not self._given(config)):
             return None
         scale = settings.loss_scale
-        return {"initial": scale.initial, "growth_steps": scale.growth_steps, "fixed": scale.fixed}
+        if scale.fixed is not None:
+            return {"initial": scale.initial, "growth_steps": scale.growth_steps, "fixed": scale.fixed}
+        value = {"initial": scale.first(), "growth_steps": scale.growth_steps, "fixed": None}
+        return {**value, "floor": scale.lowest(), "ceiling": scale.ceiling, "hysteresis": scale.hysteresis}
 
     def _given(self, config: Any) -> bool:
         """Whether the config says anything about the scale, its defaults apart."""
@@ -61,16 +68,23 @@ class LossScale(Knob):
         return Forecast(
             Status.APPLIED,
             f"The loss scale starts at {value['initial']:g}, doubles after {value['growth_steps']} finite steps in a"
-            " row and halves on a non-finite gradient, whose step is skipped.",
+            f" row{_ceiling(value)} and halves on {_overflow(value)}{_floor(value)}; such steps are skipped.",
         )
 
     def apply(self, value: Any, context: Context) -> None:
         if leaves_loss_unscaled(context.model):
             return  # the wrapper would divide gradients that nothing multiplied
         former = context.bridge.loss_scale(_optimizer(context))
-        installed = context.bridge.install_loss_scale(context.model, LossScaleSettings(**value))
+        installed = context.bridge.install_loss_scale(context.model, _settings(value))
         if recall(context, self.name) is None:
             remember(context, self.name, installed and former is None)
+
+    def before_first_step(self, value: Any, context: Context, journal: Journal) -> None:
+        """Brings a scale that a checkpoint has restored within the bounds."""
+        del journal
+        bridge, model = context.bridge, context.model
+        if value["fixed"] is None and bridge.loss_scale(_optimizer(context)) is not None:
+            bridge.before_first_step(model, lambda _: bridge.limit_loss_scale(model))
 
     def verify(self, value: Any, context: Context) -> Outcome:
         if leaves_loss_unscaled(context.model):
@@ -81,6 +95,8 @@ class LossScale(Knob):
                 Status.NO_EFFECT, f"The optimizer ({type(_optimizer(context)).__name__}) scales no loss.", {}
             )
         observed: dict[str, Any] = {"scale": state.scale, "dynamic": state.dynamic, "good_steps": state.good_steps}
+        if state.overflows is not None:
+            observed["tolerated_overflows"] = state.overflows
         if state.dynamic is (value["fixed"] is not None) or (
             value["fixed"] is not None and state.scale != value["fixed"]
         ):
@@ -90,6 +106,9 @@ class LossScale(Knob):
                 " for.",
                 observed,
             )
+        outside = _outside(value, state)
+        if outside:
+            return Outcome(Status.NO_EFFECT, outside, observed)
         graph = context.bridge.train_graph(context.model)
         if graph is None:
             return _without_a_graph(value, state, context, observed)
@@ -123,6 +142,39 @@ def _without_a_graph(value: Any, state: LossScaleState, context: Context, observ
     if state.good_steps or state.scale != value["initial"]:
         return Outcome(Status.APPLIED, f"{said}, dynamic, and follows the steps. The model runs eagerly.", observed)
     return Outcome(Status.PENDING, f"{said}; the first steps show that it is used.", observed)
+
+
+def _settings(value: Any) -> LossScaleSettings:
+    bounds = KERAS_BOUNDS
+    if value["fixed"] is None:
+        bounds = ScaleBounds(value["floor"], value["ceiling"], value["hysteresis"])
+    return LossScaleSettings(value["initial"], value["growth_steps"], value["fixed"], bounds)
+
+
+def _outside(value: Any, state: LossScaleState) -> str:
+    """Why a dynamic scale does not keep to its bounds; empty where it does."""
+    if not state.dynamic:
+        return ""
+    wanted = _settings(value).bounds
+    if state.bounds is not None and state.bounds != wanted:
+        return f"The optimizer keeps the loss scale to {state.bounds}, not to {wanted}: something set it after tfvolta."
+    if wanted.limited(state.scale) != state.scale:
+        return f"The loss scale is {state.scale:g}, outside of its bounds."
+    return ""
+
+
+def _ceiling(value: Any) -> str:
+    return "" if value["ceiling"] is None else f" up to {value['ceiling']:g}"
+
+
+def _floor(value: Any) -> str:
+    return "" if value["floor"] == 1.0 else f", down to {value['floor']:g}"
+
+
+def _overflow(value: Any) -> str:
+    tolerated = value["hysteresis"] - 1
+    more = f" after the first {'one' if tolerated == 1 else tolerated} since it last grew" if tolerated else ""
+    return f"a non-finite gradient{more}"
 
 
 def _optimizer(context: Context) -> Any:
