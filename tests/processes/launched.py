@@ -174,6 +174,13 @@ def summary(launched: Launched) -> dict[str, Any]:
     return dict(json.loads(launched.out[-1]))
 
 
+def evidences(folder: Path, launched: Launched, start: int = -1) -> dict[str, dict[str, Any]]:
+    """Evidence of each worker of one start, by its name."""
+    run = folder / "runs" / summary(launched)["runs"][start]
+    found = [json.loads(path.read_text()) for path in run.rglob("evidence.json")]
+    return {evidence["worker"]["name"]: evidence for evidence in found}
+
+
 def elapsed(since: float) -> float:
     """Seconds since a moment of ``time.monotonic``."""
     return time.monotonic() - since

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.processes.launched import Launched, launch, summary
+from tests.processes.launched import Launched, evidences, launch
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -42,13 +40,6 @@ model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=False)
 history = model.fit(dataset.map(lambda rows: (rows, rows)), epochs=2, verbose=0)
 print("STEPS", int(model.optimizer.iterations.numpy()), flush=True)
 """
-
-
-def evidences(folder: Path, launched: Launched) -> dict[str, dict[str, Any]]:
-    """Evidence of each worker, by its name."""
-    run = folder / "runs" / summary(launched)["runs"][-1]
-    found = [json.loads(path.read_text()) for path in run.rglob("evidence.json")]
-    return {evidence["worker"]["name"]: evidence for evidence in found}
 
 
 def rows(launched: Launched, worker: int) -> list[str]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import os
 import subprocess
 import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.processes.launched import LIMIT_SECONDS, Launched, clean_environment, elapsed, launch, summary
+from tests.horovod_place import horovod_folder
+from tests.processes.launched import (
+    LIMIT_SECONDS,
+    ROOT,
+    clean_environment,
+    elapsed,
+    evidences,
+    launch,
+    summary,
+)
 
 # MultiWorkerMirroredStrategy divides the 32 examples: 4 steps an epoch.
 TRAIN = """
@@ -38,13 +45,6 @@ model.fit(data, epochs=4, verbose=0, callbacks=[*callbacks, Faulty()])
 print("ITERATIONS", int(model.optimizer.iterations.numpy()))
 """
 OPTIONS = ("--workers", "2", "--set", "strategy.kind=multi_worker_mirrored", "--set", "mixed_precision=null", "--json")
-
-
-def evidences(folder: Path, launched: Launched, start: int = -1) -> dict[str, dict[str, Any]]:
-    """Evidence of each worker of one start, by its name."""
-    run = folder / "runs" / summary(launched)["runs"][start]
-    found = [json.loads(path.read_text()) for path in run.rglob("evidence.json")]
-    return {evidence["worker"]["name"]: evidence for evidence in found}
 
 
 def report(folder: Path, run: str) -> str:
@@ -104,11 +104,11 @@ hvd.allreduce(tf.constant([1.0]), name="second")
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")
 def test_horovods_ranks_meet_and_end_together(tmp_path: Path) -> None:
     """A script of Horovod's own; the rendezvous server comes from horovod.runner, whose parts this test guards."""
     options = ("--workers", "2", "--kind", "horovod", "--grace-seconds", "2", "--json")
-    done = launch(tmp_path, RANKS, *options)
+    path = os.pathsep.join([str(ROOT), str(horovod_folder())])
+    done = launch(tmp_path, RANKS, *options, environ={"PYTHONPATH": path})
     assert done.code == 9, done.err[-40:]
     assert sorted(line for line in done.out if "SUM" in line) == [
         "[worker 0] SUM 3.0 0 2 0",

@@ -81,30 +81,40 @@ def test_a_policy_of_the_scripts_own_agrees_or_gives_way(tmp_path: Path) -> None
 
 
 def test_a_model_half_made_before_the_scripts_own_policy(tmp_path: Path) -> None:
-    body = HEAD + """
+    body = (
+        HEAD
+        + """
 keras.mixed_precision.set_global_policy("float32")
 inputs = keras.Input((8,))
 hidden = keras.layers.Dense(16, name="hidden")(inputs)
 keras.mixed_precision.set_global_policy("mixed_float16")
 model = keras.Model(inputs, keras.layers.Dense(1, name="head")(hidden))
 make = lambda: model
-""" + FIT
+"""
+        + FIT
+    )
     applied(run_script(tmp_path, body, *MIXED))
 
 
 def test_a_loss_scale_optimizer_of_the_scripts_own_is_not_wrapped_again(tmp_path: Path) -> None:
     wrapper = "keras.optimizers.LossScaleOptimizer" if KERAS3 else "keras.mixed_precision.LossScaleOptimizer"
-    body = HEAD + FIT.replace('"adam"', f"{wrapper}(keras.optimizers.Adam(0.01))") + """
+    body = (
+        HEAD
+        + FIT.replace('"adam"', f"{wrapper}(keras.optimizers.Adam(0.01))")
+        + """
 inner = model.optimizer.inner_optimizer
 print("INNER", type(inner).__name__)
 """
+    )
     done = run_script(tmp_path, body, *MIXED)
     applied(done)
     assert "INNER Adam" in done.out
 
 
 def test_a_strategy_scope_of_the_scripts_own_wins(tmp_path: Path) -> None:
-    body = HEAD + """
+    body = (
+        HEAD
+        + """
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
@@ -115,6 +125,7 @@ dtypes(model)
 print("REPLICAS", model.distribute_strategy.num_replicas_in_sync)
 print("END")
 """
+    )
     done = run_script(tmp_path, body, *MIXED)
     applied(done)
     assert "REPLICAS 2" in done.out
@@ -130,8 +141,10 @@ def test_fits_in_a_function_of_another_module_and_twice(tmp_path: Path) -> None:
         "    model.compile('sgd', 'mse')\n"
         "    model.fit(x, y, batch_size=8, epochs=3, verbose=0)\n"
     )
-    body = HEAD + "from trainer import train\n" + FIT.replace(
-        "model.fit(x, y, batch_size=8, epochs=2, verbose=0)", "train(model, x, y)"
+    body = (
+        HEAD
+        + "from trainer import train\n"
+        + FIT.replace("model.fit(x, y, batch_size=8, epochs=2, verbose=0)", "train(model, x, y)")
     )
     done = run_script(tmp_path, body, *MIXED)
     applied(done)
@@ -141,7 +154,9 @@ def test_fits_in_a_function_of_another_module_and_twice(tmp_path: Path) -> None:
 
 
 def test_a_model_class_with_fit_and_compile_of_its_own(tmp_path: Path) -> None:
-    body = HEAD + """
+    body = (
+        HEAD
+        + """
 class Own(keras.Model):
     def __init__(self):
         super().__init__()
@@ -154,7 +169,9 @@ class Own(keras.Model):
     def fit(self, *args, **kwargs):
         return super().fit(*args, **kwargs)
 make = Own
-""" + FIT
+"""
+        + FIT
+    )
     applied(run_script(tmp_path, body, *MIXED))
 
 
@@ -177,15 +194,19 @@ if __name__ == "__main__":
 
 
 def test_training_in_a_forked_child_has_evidence_of_its_own(tmp_path: Path) -> None:
-    body = """
+    body = (
+        """
 import multiprocessing
 def train():
-""" + "\n".join("    " + line for line in (HEAD + FIT).splitlines()) + """
+"""
+        + "\n".join("    " + line for line in (HEAD + FIT).splitlines())
+        + """
 if __name__ == "__main__":
     child = multiprocessing.get_context("fork").Process(target=train)
     child.start(); child.join()
     print("CHILD", child.exitcode)
 """
+    )
     done = run_script(tmp_path, body, *MIXED)
     assert "CHILD 0" in done.out and "DTYPES float16 float32" in done.out
     parent, child = done.evidences
@@ -214,7 +235,9 @@ def test_exit_zero_before_any_fit_is_success(tmp_path: Path) -> None:
 
 
 def test_an_exception_inside_fit_is_the_scripts(tmp_path: Path) -> None:
-    body = HEAD + """
+    body = (
+        HEAD
+        + """
 class Stop(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         raise RuntimeError("mine")
@@ -222,6 +245,7 @@ model = make()
 model.compile("adam", "mse")
 model.fit(x, y, epochs=2, verbose=0, callbacks=[Stop()])
 """
+    )
     done = run_script(tmp_path, body, *MIXED)
     assert done.code == 1 and "RuntimeError: mine" in done.err and "train.py" in done.err
     assert "runpy" not in done.err and done.evidence["error"]["type"] == "RuntimeError"
@@ -229,7 +253,9 @@ model.fit(x, y, epochs=2, verbose=0, callbacks=[Stop()])
 
 
 def test_a_fit_that_failed_is_followed_by_one_that_works(tmp_path: Path) -> None:
-    body = HEAD + """
+    body = (
+        HEAD
+        + """
 model = make()
 model.compile("adam", "mse")
 try:
@@ -240,7 +266,9 @@ try:
     model.fit(x, y[:3], batch_size=8, verbose=0)
 except Exception as error:
     print("CAUGHT")
-""" + FIT.replace('model = make()\nmodel.compile("adam", "mse")\n', "")
+"""
+        + FIT.replace('model = make()\nmodel.compile("adam", "mse")\n', "")
+    )
     done = run_script(tmp_path, body, *MIXED)
     applied(done)
     assert done.out.count("CAUGHT") >= 1
@@ -267,7 +295,9 @@ def test_a_script_under_a_folder_named_like_the_runner(tmp_path: Path) -> None:
 
 
 def test_a_refusal_that_the_script_catches_still_fails_the_run(tmp_path: Path) -> None:
-    body = HEAD + """
+    body = (
+        HEAD
+        + """
 tf.constant(1.0)
 model = make()
 model.compile("adam", "mse", run_eagerly=True)
@@ -276,6 +306,7 @@ try:
 except Exception:
     print("SWALLOWED")
 """
+    )
     done = run_script(tmp_path, body, "--set", "xla={jit: model}", "--set", "mixed_precision=null", "--quiet")
     assert "SWALLOWED" in done.out
     assert done.code == 2 and "run_eagerly" in done.err and done.evidence["status"] == "failed"

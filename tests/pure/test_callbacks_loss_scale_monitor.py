@@ -102,9 +102,7 @@ def test_an_optimizer_rolled_back_between_epochs_and_within_one(bridge: FakeBrid
 
 
 @pytest.mark.parametrize(("steps", "counts_updates"), [(None, 1), (11, 1), (11, 2)])
-def test_a_last_batch_numbered_too_high_is_no_multiple(
-    bridge: FakeBridge, steps: int, counts_updates: int
-) -> None:
+def test_a_last_batch_numbered_too_high_is_no_multiple(bridge: FakeBridge, steps: int, counts_updates: int) -> None:
     """Eleven batches in calls of four: Keras 3 gives the last call number 11, which would be a twelfth batch."""
     bridge.per_call = 4
     monitor = LossScaleMonitor(every_batches=4)

@@ -43,9 +43,7 @@ def gpu(capability: tuple[int, int]) -> Gpu:
         (("sm_100a", "sm_90a"), (10, 0), True, False),
     ],
 )
-def test_architectures(
-    targets: tuple[str, ...], capability: tuple[int, int], supported: bool, by_ptx: bool
-) -> None:
+def test_architectures(targets: tuple[str, ...], capability: tuple[int, int], supported: bool, by_ptx: bool) -> None:
     facts = changed(gpus=(gpu(capability),), tensorflow=build(targets), libraries={}, driver="535.1")
     assert (unsupported_gpus(facts) == []) is supported
     assert bool(jit_compiled_gpus(facts)) is by_ptx

@@ -15,12 +15,15 @@ from typing import Any, Callable, Mapping, Optional
 
 import tensorflow as tf
 
+from tfvolta.bridge.gradient_watch import GradientWatch, Size
 from tfvolta.bridge.reduction import ReductionSettings, ReductionState
 from tfvolta.bridge.window import Window, key_of
 from tfvolta.bridge.wire import Wire, parties, reduce, values_of, wire_bytes
 from tfvolta.errors import BridgeError, Problem
 
 ACCUMULATE, UPDATE = "accumulate", "update"
+_KEY = "_tfvolta_gradient_path"
+WATCH = "watch"  # the step is one whose gradients are looked at
 PASSED = "passed"  # gradients have come to the end of their path and are not reduced again
 
 
@@ -34,6 +37,7 @@ class Arrival:
         scale: Factor to the size of the scaled loss; None where they have it.
         checked: Whether the optimiser looks for infinities in what it is given.
         reduced: Whether they were reduced by whoever gives them.
+        size: Whether they are those of the scaled loss, for who looks at them.
     """
 
     gradients: list[Any]
@@ -41,20 +45,21 @@ class Arrival:
     scale: Optional[Any] = None
     checked: bool = False
     reduced: bool = False
+    size: Size = Size()
 
 
 class InMode:
-    """A context in which gradients take the path of one mode. Replicas are traced in turns, so it is counted."""
+    """A context in which gradients take the path of some modes. Replicas are traced in turns, so it is counted."""
 
-    def __init__(self, counts: collections.Counter[str], mode: str):
+    def __init__(self, counts: collections.Counter[str], modes: tuple[str, ...]):
         self._counts = counts
-        self._mode = mode
+        self._modes = modes
 
     def __enter__(self) -> None:
-        self._counts[self._mode] += 1
+        self._counts.update(self._modes)
 
     def __exit__(self, *error: Any) -> None:
-        self._counts[self._mode] -= 1
+        self._counts.subtract(self._modes)
 
 
 class GradientPath:
@@ -64,12 +69,14 @@ class GradientPath:
         settings: What was asked.
         functions: The train functions by mode, once they were made.
         taken_over: Whether ``settings.every`` is the optimiser's own ``gradient_accumulation_steps``.
+        watch: Who looks at gradients in some steps; None for nobody.
     """
 
     def __init__(self, settings: ReductionSettings, taken_over: bool = False):
         self.settings = settings
         self.taken_over = taken_over
         self.functions: Mapping[str, Callable[[Any], Any]] = {}
+        self.watch: Optional[GradientWatch] = None
         self.window = Window()
         self._state = ReductionState(settings)
         self._modes: collections.Counter[str] = collections.Counter()
@@ -94,20 +101,20 @@ class GradientPath:
             self.window.clear(strategy)
         self._state = dataclasses.replace(self._state, batches=0, updates=0, pending=0)
 
-    def mode(self, mode: str) -> InMode:
-        """The context in which a train function of a mode is traced and run."""
-        return InMode(self._modes, mode)
+    def mode(self, *modes: str) -> InMode:
+        """The context in which a train function of some modes is traced and run."""
+        return InMode(self._modes, modes)
 
     def is_in(self, mode: str) -> bool:
         """Whether the present code is run or traced in a mode."""
         return self._modes[mode] > 0
 
-    def step(self, iterator: Any) -> Any:
+    def step(self, iterator: Any, functions: Mapping[str, Callable[[Any], Any]]) -> Any:
         """Trains one batch with the function whose turn it is; a call that ends in an error counts for nothing."""
         mode = UPDATE if self._state.pending + 1 >= self.settings.every else ACCUMULATE
         self._seen.clear()
         with self.mode(mode):
-            outputs = self.functions[mode](iterator)
+            outputs = functions[mode](iterator)
         self.advance(1)
         return outputs
 
@@ -163,7 +170,10 @@ class GradientPath:
         if self.is_in(UPDATE) and self.settings.every > 1:
             gradients = self.window.take(gradients, variables, self.settings.every)
         ready = list(arrival.gradients)
-        for place, gradient in zip(places, self._reduced(gradients, variables, arrival)):
+        gradients = self._reduced(gradients, variables, arrival)
+        if self.watch is not None and self.is_in(WATCH):
+            self.watch.note(gradients, variables, arrival.size)
+        for place, gradient in zip(places, gradients):
             ready[place] = gradient
         return ready
 
@@ -200,3 +210,26 @@ def _twice(variable: Any) -> Problem:
         why="gradients of several batches are averaged for one update, which a step with two updates does not have",
         fix="give the optimizer all gradients of a step in one call, or leave the accumulation out",
     )
+
+
+def put_in_front_of(optimizer: Any, path: GradientPath, name: str, method: Any) -> None:
+    """Lets gradients take a path before they come to an optimiser.
+
+    Args:
+        name: The method of the optimiser that gradients are given to.
+        method: What takes its place on this instance.
+    """
+    optimizer.__dict__[_KEY] = path
+    optimizer.__dict__[name] = method
+
+
+def path_in_front_of(optimizer: Any) -> Optional[GradientPath]:
+    """The path of the gradients that are given to an optimiser; None where there is none."""
+    path = optimizer.__dict__.get(_KEY)
+    return path if isinstance(path, GradientPath) else None
+
+
+def forget_path(optimizer: Any, name: str) -> None:
+    """Takes a path away again; see ``put_in_front_of``."""
+    optimizer.__dict__.pop(_KEY, None)
+    optimizer.__dict__.pop(name, None)

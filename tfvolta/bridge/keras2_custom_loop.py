@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfvolta.bridge import gradients, loop_refusals
 from tfvolta.bridge.base import LossScaleSettings, StepCounts
 from tfvolta.bridge.keras2_functions import reset_functions
+from tfvolta.bridge.keras2_loss_scale import inside
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_step_count import start_counting, step_counts
 
@@ -33,7 +34,7 @@ class CustomLoopPart:
 
     def inner_optimizer(self, optimizer: Any) -> Any:
         """The optimiser inside a loss-scale wrapper; any other one itself."""
-        return optimizer.inner_optimizer if isinstance(optimizer, self.package.scaler) else optimizer
+        return inside(self.package, optimizer)
 
     def keeps_ema(self, optimizer: Any) -> bool:
         """Whether an average of the weights is kept, by Keras or by TensorFlow Addons' MovingAverage or SWA."""

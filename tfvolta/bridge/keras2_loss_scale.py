@@ -138,6 +138,11 @@ def wrap(package: Package, optimizer: Any, settings: LossScaleSettings) -> Any:
     return package.scaler(optimizer, initial_scale=settings.initial, dynamic_growth_steps=settings.growth_steps)
 
 
+def inside(package: Package, optimizer: Any) -> Any:
+    """The optimiser inside a loss-scale wrapper, which stays around it; any other one itself."""
+    return optimizer.inner_optimizer if isinstance(optimizer, package.scaler) else optimizer
+
+
 def _unwrap(optimizer: Any) -> Any:
     """The optimiser inside a wrapper, as it was before: free to be wrapped again, with its own checkpoint format."""
     inner = optimizer.inner_optimizer

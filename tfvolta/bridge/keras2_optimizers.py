@@ -12,7 +12,7 @@ from typing import Any, Mapping, Optional
 from tfvolta.bridge import schedules
 from tfvolta.bridge.base import LossScaleSettings
 from tfvolta.bridge.keras2_functions import reset_functions
-from tfvolta.bridge.keras2_loss_scale import wrap
+from tfvolta.bridge.keras2_loss_scale import inside, wrap
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_saving import remember_optimizer
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
@@ -43,7 +43,7 @@ class OptimizerPart:
     def choose_optimizer(self, model: Any, choice: OptimizerChoice) -> None:
         """See ``tfvolta.bridge.base.Bridge.choose_optimizer``."""
         wrapped = isinstance(model.optimizer, self.package.scaler)
-        present = _without_average(self._unscaled(model.optimizer))
+        present = _without_average(inside(self.package, model.optimizer))
         with model.distribute_strategy.scope():
             made = present if choice.name is None else self._make(choice, present)
             made = self._averaged(made, choice)
@@ -58,7 +58,7 @@ class OptimizerPart:
 
     def optimizer_state(self, model: Any) -> Optional[OptimizerState]:
         """See ``tfvolta.bridge.base.Bridge.optimizer_state``."""
-        optimizer = self._unscaled(getattr(model, "optimizer", None))
+        optimizer = inside(self.package, getattr(model, "optimizer", None))
         if optimizer is None:
             return None
         kept = _without_average(optimizer)
@@ -75,7 +75,7 @@ class OptimizerPart:
 
     def prepare_optimizer(self, model: Any) -> None:
         """See ``tfvolta.bridge.base.Bridge.prepare_optimizer``."""
-        optimizer = self._unscaled(model.optimizer)
+        optimizer = inside(self.package, model.optimizer)
         if type(optimizer).__name__ in _AVERAGES and model.built:
             # Made while the step is traced on several replicas, the slots would need placeholders that nothing feeds.
             with model.distribute_strategy.scope():
@@ -83,7 +83,7 @@ class OptimizerPart:
 
     def assign_average(self, model: Any) -> bool:
         """See ``tfvolta.bridge.base.Bridge.assign_average``."""
-        optimizer = self._unscaled(model.optimizer)
+        optimizer = inside(self.package, model.optimizer)
         if type(optimizer).__name__ not in _AVERAGES:
             return False
         optimizer.assign_average_vars(model.trainable_variables)
@@ -91,7 +91,7 @@ class OptimizerPart:
 
     def learning_rate(self, model: Any) -> Optional[LearningRateState]:
         """See ``tfvolta.bridge.base.Bridge.learning_rate``."""
-        optimizer = self._unscaled(getattr(model, "optimizer", None))
+        optimizer = inside(self.package, getattr(model, "optimizer", None))
         if optimizer is None:
             return None
         rate = self._rate(optimizer)
@@ -101,20 +101,17 @@ class OptimizerPart:
 
     def set_learning_rate(self, model: Any, value: float) -> None:
         """See ``tfvolta.bridge.base.Bridge.set_learning_rate``."""
-        self._unscaled(model.optimizer).learning_rate = value
+        inside(self.package, model.optimizer).learning_rate = value
 
     def scale_schedule(self, model: Any, factor: float) -> bool:
         """See ``tfvolta.bridge.base.Bridge.scale_schedule``."""
-        optimizer = self._unscaled(model.optimizer)
+        optimizer = inside(self.package, model.optimizer)
         made = schedules.scaled(self._rate(optimizer), factor)
         if made is None:
             return False
         optimizer.learning_rate = made
         reset_functions(model)
         return True
-
-    def _unscaled(self, optimizer: Any) -> Any:
-        return optimizer.inner_optimizer if isinstance(optimizer, self.package.scaler) else optimizer
 
     def _rate(self, optimizer: Any) -> Any:
         """The schedule or value that the learning rate comes from."""

@@ -12,11 +12,10 @@ from typing import Any, Callable, ContextManager, Iterable, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge.gradient_path import Arrival, GradientPath
+from tfvolta.bridge.gradient_path import Arrival, GradientPath, forget_path, path_in_front_of, put_in_front_of
 from tfvolta.bridge.keras2_functions import reset_functions
 from tfvolta.bridge.keras2_package import Package
 
-_PATH = "_tfvolta_gradient_path"
 _APPLY = "apply_gradients"
 
 
@@ -49,15 +48,14 @@ class Keras2Reduction:
     def attach(self, optimizer: Any, path: GradientPath) -> None:
         """Puts a path in front of an optimiser, and takes away one from the optimiser inside."""
         if isinstance(optimizer, self._package.scaler):
-            _forget(optimizer.inner_optimizer)
-        optimizer.__dict__[_PATH] = path
-        optimizer.__dict__[_APPLY] = types.MethodType(_hook(self._package, optimizer), optimizer)
+            forget_path(optimizer.inner_optimizer, _APPLY)
+        put_in_front_of(optimizer, path, _APPLY, types.MethodType(_hook(self._package, optimizer), optimizer))
 
     def detach(self, optimizer: Any) -> None:
         """Takes a path away."""
-        _forget(optimizer)
+        forget_path(optimizer, _APPLY)
         if isinstance(optimizer, self._package.scaler):
-            _forget(optimizer.inner_optimizer)
+            forget_path(optimizer.inner_optimizer, _APPLY)
 
     def prepare(self, model: Any) -> None:
         """Nothing: Keras 2 makes an optimiser's variables past the graph that is being traced."""
@@ -73,17 +71,6 @@ class Keras2Reduction:
     def remake(self, model: Any) -> None:
         """Forgets the traced functions."""
         reset_functions(model)
-
-
-def path_in_front_of(optimizer: Any) -> Optional[GradientPath]:
-    """The path of the gradients that are given to an optimiser; None where there is none."""
-    path = optimizer.__dict__.get(_PATH)
-    return path if isinstance(path, GradientPath) else None
-
-
-def _forget(optimizer: Any) -> None:
-    optimizer.__dict__.pop(_PATH, None)
-    optimizer.__dict__.pop(_APPLY, None)
 
 
 def _hook(package: Package, optimizer: Any) -> Callable[..., Any]:

@@ -15,9 +15,10 @@ from tfvolta.bridge import data_order, resuming, running_fit
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_scale_state import hysteresis_state
 from tfvolta.bridge.resuming_records import FitStart, FitStream, Named
+from tfvolta.bridge.running_fit_part import RunningFitPart
 
 
-class ResumingPart:
+class ResumingPart(RunningFitPart):
     """The part of the bridge that concerns going on from a checkpoint.
 
     Attributes:
@@ -83,18 +84,6 @@ class ResumingPart:
         """Layers that draw from kernels whose state nobody can save, by name."""
         own = [(layer, getattr(layer, "_random_generator", None)) for layer in model._flatten_layers()]
         return [layer.name for layer, random in own if getattr(random, "_rng_type", "") == "legacy_stateful"]
-
-    def rivals(self, model: Any) -> list[str]:
-        """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
-        return resuming.rivals(running_fit.callbacks(model))
-
-    def add_last_callback(self, model: Any, callback: Any) -> bool:
-        """Puts a callback behind all others of the running ``fit``, from ``on_train_begin``; False outside one."""
-        return running_fit.add_callback(model, callback)
-
-    def is_fit(self, model: Any, frame: Any) -> bool:
-        """Whether a Python frame lies inside the running ``fit`` of a model."""
-        return running_fit.is_inside(model, frame)
 
     def fit_stream(self, model: Any) -> Optional[FitStream]:
         """How the running ``fit`` reads its data; None outside one."""

@@ -9,6 +9,7 @@ from keras.src.utils.tracking import DotNotTrackScope
 
 from tfvolta.bridge import keras3_functions, keras3_loss_scale, keras3_saving, schedules
 from tfvolta.bridge.base import LossScaleSettings
+from tfvolta.bridge.keras3_replicas import innermost
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
 
 _Wrapper = keras.optimizers.LossScaleOptimizer
@@ -21,7 +22,7 @@ class OptimizerPart:
 
     def choose_optimizer(self, model: Any, choice: OptimizerChoice) -> None:
         """See ``tfvolta.bridge.base.Bridge.choose_optimizer``."""
-        present = inner(model.optimizer)
+        present = innermost(model.optimizer)
         config = _config(present, choice)
         cls = type(present) if choice.name is None else getattr(keras.optimizers, _CLASSES[choice.name])
         with model.distribute_strategy.scope():
@@ -40,7 +41,7 @@ class OptimizerPart:
 
     def optimizer_state(self, model: Any) -> Optional[OptimizerState]:
         """See ``tfvolta.bridge.base.Bridge.optimizer_state``."""
-        optimizer = inner(getattr(model, "optimizer", None))
+        optimizer = innermost(getattr(model, "optimizer", None))
         if optimizer is None:
             return None
         return OptimizerState(
@@ -61,7 +62,7 @@ class OptimizerPart:
 
     def learning_rate(self, model: Any) -> Optional[LearningRateState]:
         """See ``tfvolta.bridge.base.Bridge.learning_rate``."""
-        optimizer = inner(getattr(model, "optimizer", None))
+        optimizer = innermost(getattr(model, "optimizer", None))
         if optimizer is None:
             return None
         rate = _rate(optimizer)
@@ -73,22 +74,17 @@ class OptimizerPart:
 
     def set_learning_rate(self, model: Any, value: float) -> None:
         """See ``tfvolta.bridge.base.Bridge.set_learning_rate``."""
-        inner(model.optimizer).learning_rate = value
+        innermost(model.optimizer).learning_rate = value
 
     def scale_schedule(self, model: Any, factor: float) -> bool:
         """See ``tfvolta.bridge.base.Bridge.scale_schedule``."""
-        optimizer = inner(model.optimizer)
+        optimizer = innermost(model.optimizer)
         made = schedules.scaled(_rate(optimizer), factor)
         if made is None:
             return False
         optimizer.learning_rate = made
         keras3_functions.reset(model)
         return True
-
-
-def inner(optimizer: Any) -> Any:
-    """The optimiser inside a loss-scale wrapper; any other one itself."""
-    return optimizer.inner_optimizer if isinstance(optimizer, _Wrapper) else optimizer
 
 
 def _rate(optimizer: Any) -> Any:

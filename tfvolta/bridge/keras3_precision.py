@@ -120,9 +120,7 @@ def _softmax_layers(named: list[tuple[str, Any]]) -> list[Any]:
     return found
 
 
-def _set(
-    undo: Undo, model: Any, named: list[tuple[str, Any]], policy: str, islands: set[int], kept: set[int]
-) -> None:
+def _set(undo: Undo, model: Any, named: list[tuple[str, Any]], policy: str, islands: set[int], kept: set[int]) -> None:
     """Gives every layer the policy that is due to it; those that have it already are not touched."""
     for layer in [model, *(layer for _, layer in named)]:
         if id(layer) in kept or (layer is model and keras3_refusal.reason(model)):

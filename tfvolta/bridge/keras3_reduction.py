@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from typing import Any, Callable, ContextManager, Iterable, Optional
+from typing import Any, Callable, ContextManager, Iterable
 
 import keras
 import tensorflow as tf
 from keras.src import backend
 
 from tfvolta.bridge import keras3_accumulation, keras3_functions, keras3_replicas, reduction_part
-from tfvolta.bridge.gradient_path import PASSED, Arrival, GradientPath
+from tfvolta.bridge.gradient_path import (
+    PASSED,
+    Arrival,
+    GradientPath,
+    forget_path,
+    path_in_front_of,
+    put_in_front_of,
+)
 from tfvolta.bridge.reduction import ReductionSettings
 from tfvolta.bridge.window import in_xla
 from tfvolta.bridge.wire import Wire, reduce
 from tfvolta.errors import BridgeError, Problem
 
 _Wrapper = keras.optimizers.LossScaleOptimizer
-_PATH = "_tfvolta_gradient_path"
 _APPLY = "apply"
 
 
@@ -55,9 +61,8 @@ class Keras3Adapter:
         """Puts a path in front of an optimiser, and takes away one from the optimiser inside."""
         inner = keras3_replicas.innermost(optimizer)
         if inner is not optimizer:
-            _forget(inner)
-        optimizer.__dict__[_PATH] = path
-        optimizer.__dict__[_APPLY] = types.MethodType(_apply, optimizer)
+            forget_path(inner, _APPLY)
+        put_in_front_of(optimizer, path, _APPLY, types.MethodType(_apply, optimizer))
         keras3_replicas.set_reducer(optimizer, _reducer(path))
         keras3_accumulation.set_taken_over(inner, path.taken_over)
 
@@ -65,7 +70,7 @@ class Keras3Adapter:
         """Takes a path away."""
         inner = keras3_replicas.innermost(optimizer)
         for each in (optimizer, inner):
-            _forget(each)
+            forget_path(each, _APPLY)
         keras3_replicas.set_reducer(inner, None)
         keras3_accumulation.set_taken_over(inner, False)
 
@@ -134,17 +139,6 @@ def _both(model: Any, steps: int, every: int) -> Problem:
         why=f"an update would come once in {steps * every} batches, and nobody may have meant that",
         fix=f"leave gradient_accumulation_steps out, or remove reduce_every; reduce_every: {steps * every} is both",
     )
-
-
-def path_in_front_of(optimizer: Any) -> Optional[GradientPath]:
-    """The path of the gradients that are given to an optimiser; None where there is none."""
-    path = optimizer.__dict__.get(_PATH)
-    return path if isinstance(path, GradientPath) else None
-
-
-def _forget(optimizer: Any) -> None:
-    optimizer.__dict__.pop(_PATH, None)
-    optimizer.__dict__.pop(_APPLY, None)
 
 
 def _build(optimizer: Any, variables: list[Any]) -> None:

@@ -13,12 +13,13 @@ import tensorflow as tf
 
 from tfvolta.bridge import data_order, keras3_loss_scale, resuming, running_fit
 from tfvolta.bridge.resuming_records import FitStart, FitStream, Named
+from tfvolta.bridge.running_fit_part import RunningFitPart
 
 _ENUMERATE = "_enumerate_iterator"
 _Steps = Iterator[tuple[int, int, Any]]
 
 
-class ResumingPart:
+class ResumingPart(RunningFitPart):
     """The part of the bridge that concerns going on from a checkpoint; see ``tfvolta.bridge.base.Bridge``."""
 
     def training_variables(self, model: Any) -> dict[str, list[Named]]:
@@ -72,18 +73,6 @@ class ResumingPart:
     def unsaved_random(self, model: Any) -> list[str]:
         """None: the seeds of Keras 3 are variables."""
         return []
-
-    def rivals(self, model: Any) -> list[str]:
-        """Callbacks of the running ``fit`` that tell it where to begin too, by class name."""
-        return resuming.rivals(running_fit.callbacks(model))
-
-    def add_last_callback(self, model: Any, callback: Any) -> bool:
-        """Puts a callback behind all others of the running ``fit``, from ``on_train_begin``; False outside one."""
-        return running_fit.add_callback(model, callback)
-
-    def is_fit(self, model: Any, frame: Any) -> bool:
-        """Whether a Python frame lies inside the running ``fit`` of a model."""
-        return running_fit.is_inside(model, frame)
 
     def fit_stream(self, model: Any) -> Optional[FitStream]:
         """How the running ``fit`` reads its data; None outside one."""

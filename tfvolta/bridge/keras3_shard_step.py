@@ -17,6 +17,7 @@ from typing import Any, Iterator
 
 import keras
 
+from tfvolta.bridge import keras3_replicas
 from tfvolta.bridge.keras3_served import Served, Sharded
 from tfvolta.errors import PlanError, Problem
 
@@ -51,7 +52,7 @@ def refuse(model: Any) -> None:
 
 
 def _optimizer_problems(model: Any, variables: list[Any]) -> list[Problem]:
-    optimizer = _innermost(model.optimizer)
+    optimizer = keras3_replicas.innermost(model.optimizer)
     names = ", ".join(variable.path for variable in variables)
     found = []
     if type(optimizer).__name__ not in ELEMENTWISE or not type(optimizer).__module__.startswith("keras."):
@@ -154,12 +155,6 @@ def _split(value: Any, whole: list[Any]) -> list[Any]:
         else:
             parts += [item] * (len(variable.shards) if isinstance(variable, Sharded) else 1)
     return parts
-
-
-def _innermost(optimizer: Any) -> Any:
-    while getattr(optimizer, "inner_optimizer", None) is not None:
-        optimizer = optimizer.inner_optimizer
-    return optimizer
 
 
 def _all_optimizers(optimizer: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from tfvolta.data.static import static_batches
 from tfvolta.errors import ConfigError
 from tfvolta.knobs.drop_remainder import DataChange
 
+_PARTS = ("x", "y", "sample_weight")
 _DEFAULT_BATCH = 32  # Keras's, where fit is given arrays and no batch_size
 
 
@@ -30,8 +31,8 @@ def without_remainder(arguments: dict[str, Any], floatx: str) -> tuple[dict[str,
     x = arguments.get("x")
     if isinstance(x, tf.data.Dataset):
         return _of_dataset(arguments, x)
-    parts = [part for name in ("x", "y", "sample_weight") for part in tf.nest.flatten(arguments.get(name))]
-    if not _all_arrays([part for part in parts if part is not None]):
+    parts = [part for name in _PARTS for part in tf.nest.flatten(arguments.get(name))]
+    if not all_arrays([part for part in parts if part is not None]):
         kind = type(x).__name__
         return arguments, DataChange(
             False, f"The data are of kind {kind}, whose batches are not known before they come."
@@ -58,7 +59,8 @@ def _of_dataset(arguments: dict[str, Any], dataset: Any) -> tuple[dict[str, Any]
     return {**arguments, "x": static}, DataChange(True, message)
 
 
-def _all_arrays(parts: list[Any]) -> bool:
+def all_arrays(parts: list[Any]) -> bool:
+    """Whether there are parts, and each is an array or tensor of rows."""
     import numpy as np
     import tensorflow as tf
 
@@ -78,32 +80,23 @@ def _unsupported(tf: Any, arguments: dict[str, Any]) -> str:
 def _of_arrays(arguments: dict[str, Any], floatx: str) -> tuple[dict[str, Any], DataChange]:
     import tensorflow as tf
 
-    batch = int(arguments.get("batch_size") or _DEFAULT_BATCH)
-    changed = _split(tf, {**arguments})
-    data = tuple(_tuples(changed.get(name)) for name in ("x", "y", "sample_weight"))
-    rows = int(tf.nest.flatten(data)[0].shape[0])
+    batch, changed = _batch_size(arguments), _split(tf, {**arguments})
+    rows = _rows(tf, changed)
     if rows % batch == 0:
         return arguments, DataChange(True, f"{rows} rows make {rows // batch} whole batches of {batch}.")
     if rows < batch:
         return arguments, DataChange(False, f"There are {rows} rows, fewer than one batch of {batch}.")
-    while data and data[-1] is None:
-        data = data[:-1]
-    order = (changed.get("shuffle", True), None)
-    changed.update(x=_gathered(tf, data, rows, batch, order, floatx), shuffle=False)
-    changed.update(y=None, sample_weight=None, batch_size=None)
-    if changed.get("validation_data") is not None:
-        changed["validation_batch_size"] = changed.get("validation_batch_size") or batch
     message = f"The last {rows % batch} of {rows} rows of each epoch are left out: {rows // batch} batches of {batch}."
-    return changed, DataChange(True, message)
+    return _batched(tf, changed, floatx, None, whole=True), DataChange(True, message)
 
 
-def as_dataset(arguments: dict[str, Any], floatx: str, seed: int) -> Optional[dict[str, Any]]:
+def as_dataset(arguments: dict[str, Any], floatx: str, seed: Optional[int]) -> Optional[dict[str, Any]]:
     """The arguments of a ``fit`` with its arrays as a data set of the same batches, the smaller last one included.
 
     Args:
         arguments: Arguments of ``fit`` by name.
         floatx: Keras's default dtype, to which Keras casts arrays of floating numbers.
-        seed: For the order of the rows, which is another in each epoch.
+        seed: For the order of the rows, which is another in each epoch; None for another in each run.
 
     Returns:
         None where the arrays have to stay, as with ``steps_per_epoch``.
@@ -112,15 +105,36 @@ def as_dataset(arguments: dict[str, Any], floatx: str, seed: int) -> Optional[di
 
     if _unsupported(tf, arguments):
         return None
-    batch = int(arguments.get("batch_size") or _DEFAULT_BATCH)
-    changed = _split(tf, {**arguments})
-    data = tuple(_tuples(changed.get(name)) for name in ("x", "y", "sample_weight"))
+    return _batched(tf, _split(tf, {**arguments}), floatx, seed, whole=False)
+
+
+def _batch_size(arguments: dict[str, Any]) -> int:
+    return int(arguments.get("batch_size") or _DEFAULT_BATCH)
+
+
+def _rows(tf: Any, arguments: dict[str, Any]) -> int:
+    """Rows of the arrays of a ``fit``."""
+    return int(tf.nest.flatten([arguments.get(name) for name in _PARTS])[0].shape[0])
+
+
+def _batched(tf: Any, arguments: dict[str, Any], floatx: str, seed: Optional[int], whole: bool) -> dict[str, Any]:
+    """The arguments of a ``fit`` with its arrays as a data set of batches, shuffled as Keras would.
+
+    Args:
+        seed: For the order of the rows, or None.
+        whole: Whether the smaller last batch is left out.
+    """
+    batch, rows = _batch_size(arguments), _rows(tf, arguments)
+    data = tuple(_tuples(arguments.get(name)) for name in _PARTS)
     while data and data[-1] is None:
         data = data[:-1]
-    rows = int(tf.nest.flatten(data)[0].shape[0])
-    order = (changed.get("shuffle", True), seed)
-    changed.update(x=_gathered(tf, data, rows, batch, order, floatx, whole=False), shuffle=False)
-    changed.update(y=None, sample_weight=None, batch_size=None)
+    order = (arguments.get("shuffle", True), seed)
+    changed = {
+        **arguments,
+        **dict.fromkeys((*_PARTS, "batch_size")),
+        "x": _gathered(tf, data, rows, batch, order, floatx, whole),
+        "shuffle": False,
+    }
     if changed.get("validation_data") is not None:
         changed["validation_batch_size"] = changed.get("validation_batch_size") or batch
     return changed
@@ -131,7 +145,7 @@ def _split(tf: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     share = arguments.get("validation_split") or 0.0
     if not share or arguments.get("validation_data") is not None:
         return arguments
-    parts = [arguments.get(name) for name in ("x", "y", "sample_weight")]
+    parts = [arguments.get(name) for name in _PARTS]
     rows = int(tf.nest.flatten(parts)[0].shape[0])
     kept = math.floor(rows * (1.0 - share))
     if not 0 < kept < rows:
@@ -140,7 +154,7 @@ def _split(tf: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     validation = tuple(second for _, second in halves if second is not None)
     return {
         **arguments,
-        **{name: first for name, (first, _) in zip(("x", "y", "sample_weight"), halves)},
+        **{name: first for name, (first, _) in zip(_PARTS, halves)},
         "validation_data": validation,
         "validation_split": 0.0,
     }
@@ -160,7 +174,7 @@ def _tuples(structure: Any) -> Any:
 
 
 def _gathered(
-    tf: Any, data: Any, rows: int, batch: int, order: tuple[Any, Optional[int]], floatx: str, whole: bool = True
+    tf: Any, data: Any, rows: int, batch: int, order: tuple[Any, Optional[int]], floatx: str, whole: bool
 ) -> Any:
     """A data set of batches: row numbers are shuffled and batched, and rows are taken by number.
 

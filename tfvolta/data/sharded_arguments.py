@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from tfvolta.data.arguments import as_dataset
+from tfvolta.data.arguments import all_arrays, as_dataset
 from tfvolta.data.sharding import Sharding, shard
 from tfvolta.data.share import share_of_batches
 
@@ -33,7 +33,7 @@ def divided_by_strategy(arguments: dict[str, Any], workers: int, policy: str) ->
     x = arguments.get("x")
     if isinstance(x, tf.data.Dataset):
         changed["x"], sharding = shard(x, workers, policy)
-    elif _is_arrays(x):
+    elif all_arrays(tf.nest.flatten(x)):
         from tfvolta.bridge import data_order
 
         message = _ARRAYS.format(workers)
@@ -68,16 +68,8 @@ def divided_between_ranks(
     x = arguments.get("x")
     changed: Optional[dict[str, Any]] = dict(arguments)
     if not isinstance(x, tf.data.Dataset):
-        changed = as_dataset(arguments, floatx, seed) if _is_arrays(x) else None
+        changed = as_dataset(arguments, floatx, seed) if all_arrays(tf.nest.flatten(x)) else None
     if changed is None:
         return arguments, Sharding("", _OTHER.format(type(x).__name__))
     changed["x"], sharding = share_of_batches(changed["x"], rank, size)
     return changed, sharding
-
-
-def _is_arrays(x: Any) -> bool:
-    import numpy as np
-    import tensorflow as tf
-
-    parts = tf.nest.flatten(x)
-    return bool(parts) and all(isinstance(part, (np.ndarray, tf.Tensor)) for part in parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfvolta.data.sharding import Sharding
+from tfvolta.data.static import rows_of, set_rows
 
 
 def share_of_batches(dataset: Any, rank: int, size: int) -> tuple[Any, Sharding]:
@@ -27,23 +28,17 @@ def share_of_batches(dataset: Any, rank: int, size: int) -> tuple[Any, Sharding]
     batching = datasets.batching(dataset)
     static = datasets.static_batch(spec)
 
-    def rows(*element: Any) -> Any:
-        parts = [part for part in tf.nest.flatten(element) if part.shape.rank != 0]
-        return tf.shape(parts[0])[0]
-
     def cut(*element: Any) -> Any:
-        each = rows(*element) // size
+        each = rows_of(element) // size
         share = tf.nest.map_structure(
             lambda part: part if part.shape.rank == 0 else part[rank * each : (rank + 1) * each], element
         )
         if static is not None:
-            for part in tf.nest.flatten(share):
-                if part.shape.rank:
-                    part.set_shape([static // size, *part.shape[1:]])
+            set_rows(share, static // size)
         return share if isinstance(spec, tuple) else share[0]
 
     small = batching is None or batching.remainder is None or 0 < batching.remainder < size
-    kept = dataset.filter(lambda *element: rows(*element) >= size) if small else dataset
+    kept = dataset.filter(lambda *element: rows_of(element) >= size) if small else dataset
     shared = kept.map(cut, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
     if small and batching is not None and batching.full_batches is not None and batching.remainder is not None:
         shared = shared.apply(tf.data.experimental.assert_cardinality(batching.full_batches))

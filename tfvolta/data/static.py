@@ -46,12 +46,10 @@ def _of_size(dataset: Any, size: int, number: Optional[int]) -> Any:
     endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
 
     def whole(*element: Any) -> Any:
-        return tf.equal(tf.cast(_rows(tf, element), tf.int64), size)
+        return tf.equal(tf.cast(rows_of(element), tf.int64), size)
 
     def fixed(*element: Any) -> Any:
-        for part in tf.nest.flatten(element):
-            if isinstance(part, tf.Tensor) and part.shape.rank:
-                part.set_shape([size, *part.shape[1:]])
+        set_rows(element, size)
         return element if isinstance(spec, tuple) else element[0]
 
     kept = dataset.filter(whole).map(fixed)
@@ -60,8 +58,23 @@ def _of_size(dataset: Any, size: int, number: Optional[int]) -> Any:
     return kept if number is None else kept.apply(tf.data.experimental.assert_cardinality(number))
 
 
-def _rows(tf: Any, element: Any) -> Any:
-    """Rows of a batch, from the first part of it that has any."""
+def set_rows(element: Any, size: int) -> None:
+    """Fixes the batch dimension of the tensors of a batch whose size is known."""
+    import tensorflow as tf
+
+    for part in tf.nest.flatten(element):
+        if isinstance(part, tf.Tensor) and part.shape.rank:
+            part.set_shape([size, *part.shape[1:]])
+
+
+def rows_of(element: Any) -> Any:
+    """Rows of a batch, from the first part of it that has any; a scalar tensor.
+
+    Raises:
+        ConfigError: Its parts are scalars.
+    """
+    import tensorflow as tf
+
     for part in tf.nest.flatten(element):
         if isinstance(part, tf.RaggedTensor):
             return part.nrows()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import json
-import pathlib
 from typing import Mapping, Optional, Sequence
 
 from tfvolta.errors import Problem
 from tfvolta.facts.schema import Facts, HorovodBuild
+from tfvolta.facts.wheel import find_package
 
 _METADATA = "metadata.json"
 _LIBRARY = "tensorflow/mpi_lib*.so"
@@ -33,7 +31,7 @@ def read_horovod(
 
     Source: ``horovod/metadata.json``, which Horovod's CMake files write and ``check_installed_version`` reads.
     """
-    folder = _find(path)
+    folder = find_package("horovod", path)
     if folder is None:
         return None
     tensorflow: Optional[str] = None
@@ -46,20 +44,6 @@ def read_horovod(
         tensorflow=tensorflow,
         has_library=any(folder.glob(_LIBRARY)),
     )
-
-
-def _find(path: Optional[Sequence[str]]) -> Optional[pathlib.Path]:
-    """Folder of the Horovod package that an import would take, or None."""
-    try:
-        if path is None:
-            spec = importlib.util.find_spec("horovod")  # a top-level name is found without running the package
-        else:
-            spec = importlib.machinery.PathFinder.find_spec("horovod", list(path))
-    except (ImportError, ValueError):
-        return None
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return pathlib.Path(next(iter(spec.submodule_search_locations)))
 
 
 def fault(facts: Facts) -> Optional[Problem]:

@@ -19,18 +19,19 @@ _BUILD_INFO = "python/platform/build_info.py"
 _VERSION_HEADERS = ("release_version.h", "version.h")
 
 
-def find_tensorflow(path: Optional[Sequence[str]] = None) -> Optional[pathlib.Path]:
-    """Folder of the TensorFlow package that an import would take, or None.
+def find_package(name: str, path: Optional[Sequence[str]] = None) -> Optional[pathlib.Path]:
+    """Folder of the package that an import of a top-level name would take, or None; nothing of it is run.
 
     Args:
+        name: Such as ``tensorflow``.
         path: Folders to look in, instead of ``sys.path``.
     """
     try:
         if path is None:
             # The spec of a top-level name is found without running the package.
-            spec = importlib.util.find_spec("tensorflow")
+            spec = importlib.util.find_spec(name)
         else:
-            spec = importlib.machinery.PathFinder.find_spec("tensorflow", list(path))
+            spec = importlib.machinery.PathFinder.find_spec(name, list(path))
     except (ImportError, ValueError):
         return None
     if spec is None or not spec.submodule_search_locations:
@@ -50,7 +51,7 @@ def read_tensorflow(
 
     Source: the generated file ``tensorflow/python/platform/build_info.py`` of the wheel.
     """
-    folder = find_tensorflow(path)
+    folder = find_package("tensorflow", path)
     if folder is None:
         notes.append("TensorFlow: no package named tensorflow in this Python environment")
         return None

@@ -11,6 +11,7 @@ from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.knobs.jit import replicas_of
 from tfvolta.knobs.per_model import recall, remember
 from tfvolta.outcome import Outcome, Status
+from tfvolta.peers import peers_of
 from tfvolta.phase import Moment, Phase
 
 
@@ -174,10 +175,5 @@ def _with_schedule(value: Mapping[str, Any], context: Context, schedule: str, fa
 
 
 def _replicas(context: Context) -> int:
-    """Replicas of the model's strategy, or the processes of a launcher that has no strategy in TensorFlow."""
-    if context.config.get("strategy.kind") != "horovod":
-        return replicas_of(context)
-    from tfvolta.cluster import resolve
-
-    cluster = resolve(context.environ, context.config)
-    return 1 if cluster is None else int(cluster.world_size)
+    """Replicas of the model's strategy, or the ranks of Horovod, which has no strategy in TensorFlow."""
+    return peers_of(context.model).size if context.config.get("strategy.kind") == "horovod" else replicas_of(context)

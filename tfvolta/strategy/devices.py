@@ -140,3 +140,36 @@ def _missing(place: str, name: str, inventory: Inventory) -> Problem:
         why=why,
         fix=fix or "set devices: all",
     )
+
+
+def chosen_outside(config: Config, kind: str, named: tuple[str, str], split: tuple[str, str]) -> list[Problem]:
+    """What is wrong with choosing devices for a kind whose processes take those that they see.
+
+    Args:
+        kind: Name of the kind.
+        named: Why ``strategy.devices`` cannot name any, and what to do instead.
+        split: The same for ``strategy.logical_cpus`` above 1; ``{cpus}`` stands for its number.
+    """
+    asked, cpus = config.get("strategy.devices"), config.get("strategy.logical_cpus")
+    found = []
+    if isinstance(asked, list):
+        found.append(
+            Problem(
+                where=where(config, "strategy.devices"),
+                expected=f"devices: all with strategy.kind: {kind}",
+                received=f"devices: [{', '.join(asked)}]",
+                why=named[0],
+                fix=named[1],
+            )
+        )
+    if cpus is not None and cpus > 1:
+        found.append(
+            Problem(
+                where=where(config, "strategy.logical_cpus"),
+                expected=f"one CPU device with strategy.kind: {kind}",
+                received=f"logical_cpus: {cpus}",
+                why=split[0],
+                fix=split[1].format(cpus=cpus),
+            )
+        )
+    return found

@@ -10,16 +10,25 @@ from tfvolta.facts.horovod import fault
 from tfvolta.knobs.base import Context, Forecast
 from tfvolta.knobs.jit_decision import HOROVOD_FAULT
 from tfvolta.outcome import Outcome, Status
-from tfvolta.strategy import communication
+from tfvolta.strategy import communication, devices
 from tfvolta.strategy.devices import Inventory, planned, where
 from tfvolta.strategy.kind import Kind
-from tfvolta.strategy.membership import cluster_of, is_readable
+from tfvolta.strategy.membership import cluster_of, read_cluster
 
 if TYPE_CHECKING:
     from tfvolta.config.schema import Config
     from tfvolta.facts.schema import Facts
 
 START = "start it with: horovodrun -np 2 python SCRIPT, mpirun, or tfvolta launch --workers 2 SCRIPT"
+# Why, and what instead, where a config chooses the devices.
+_DEVICES = (
+    "each rank has one GPU, that of its number on its machine, or the CPU where there is none",
+    "remove devices; devices.visible says among which GPUs a rank's number counts",
+)
+_CPUS = (
+    "a rank trains one replica; more of them are more processes",
+    "remove logical_cpus and start more ranks: horovodrun -np {cpus} python SCRIPT",
+)
 _BATCH = "A batch given to fit is each rank's own: the global batch is the number of ranks times as large"
 
 
@@ -46,7 +55,7 @@ class Horovod(Kind):
         """Devices cannot be chosen, and Horovod has its own all-reduces."""
         return [
             *communication.missing_keys(config, self.name),
-            *_devices(config),
+            *devices.chosen_outside(config, self.name, _DEVICES, _CPUS),
             *_implementation(config, inventory),
         ]
 
@@ -56,9 +65,9 @@ class Horovod(Kind):
         if facts.source == "live":
             unusable = fault(facts)
             found += [] if unusable is None else [unusable]
-        if is_readable(config, facts, environ):
-            cluster = cluster_of(config, facts, environ)
-            found += [_alone(config)] if cluster is None or cluster.world_size < 2 else []
+        known, cluster = read_cluster(config, facts, environ)
+        if known and (cluster is None or cluster.world_size < 2):
+            found.append(_alone(config))
         return found
 
     def replica_devices(self, config: Config, inventory: Inventory) -> tuple[str, ...]:
@@ -178,26 +187,6 @@ def _alone(config: Config) -> Problem:
         why="Horovod joins processes that a launcher has started; by itself it would train alone, without a word",
         fix=f"{START}; or set strategy.kind: default",
     )
-
-
-def _devices(config: Config) -> Iterator[Problem]:
-    asked, cpus = config.get("strategy.devices"), config.get("strategy.logical_cpus")
-    if isinstance(asked, list):
-        yield Problem(
-            where=where(config, "strategy.devices"),
-            expected="devices: all with strategy.kind: horovod",
-            received=f"devices: [{', '.join(asked)}]",
-            why="each rank has one GPU, that of its number on its machine, or the CPU where there is none",
-            fix="remove devices; devices.visible says among which GPUs a rank's number counts",
-        )
-    if cpus is not None and cpus > 1:
-        yield Problem(
-            where=where(config, "strategy.logical_cpus"),
-            expected="one CPU device with strategy.kind: horovod",
-            received=f"logical_cpus: {cpus}",
-            why="a rank trains one replica; more of them are more processes",
-            fix=f"remove logical_cpus and start more ranks: horovodrun -np {cpus} python SCRIPT",
-        )
 
 
 def _implementation(config: Config, inventory: Inventory) -> Iterator[Problem]:

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from tfvolta.facts.schema import Facts
 
 
-def cluster_of(config: Config, facts: Facts, environ: Optional[Mapping[str, str]] = None) -> Optional[Cluster]:
-    """The processes that an environment says train together; None where there is one, or where it cannot be read.
+def read_cluster(
+    config: Config, facts: Facts, environ: Optional[Mapping[str, str]] = None
+) -> tuple[bool, Optional[Cluster]]:
+    """Whether it can be known here which processes train together, and the processes; None where there is one.
 
-    What is wrong with it, the setting ``cluster`` says.
+    What is wrong with variables that cannot be read, the setting ``cluster`` says.
 
     Args:
         config: Its ``cluster.resolver`` can force a source.
@@ -27,24 +29,16 @@ def cluster_of(config: Config, facts: Facts, environ: Optional[Mapping[str, str]
     from tfvolta.cluster import resolve
 
     if facts.source != "live":
-        return None
+        return False, None
     try:
-        return resolve(os.environ if environ is None else environ, config, facts)
+        return True, resolve(os.environ if environ is None else environ, config, facts)
     except ClusterError:
-        return None
+        return False, None
 
 
-def is_readable(config: Config, facts: Facts, environ: Optional[Mapping[str, str]] = None) -> bool:
-    """Whether it can be known here which processes train together: the machine is this one, and its variables fit."""
-    from tfvolta.cluster import resolve
-
-    if facts.source != "live":
-        return False
-    try:
-        resolve(os.environ if environ is None else environ, config, facts)
-    except ClusterError:
-        return False
-    return True
+def cluster_of(config: Config, facts: Facts) -> Optional[Cluster]:
+    """The processes that train together, by this process's environment; None where there is one or none is known."""
+    return read_cluster(config, facts)[1]
 
 
 def too_few_workers(config: Config, cluster: Optional[Cluster], kind: str) -> Optional[Problem]:

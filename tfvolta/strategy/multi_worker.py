@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
-from tfvolta.errors import LateError, PlanError, Problem
+from tfvolta.errors import ClusterError, LateError, PlanError, Problem
 from tfvolta.knobs.base import Context, Forecast
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment
-from tfvolta.strategy import communication, history
+from tfvolta.strategy import communication, devices, history
 from tfvolta.strategy.devices import Inventory, planned, where
 from tfvolta.strategy.kind import Kind, describe, describe_batch
-from tfvolta.strategy.membership import cluster_of, is_readable, too_few_workers
+from tfvolta.strategy.membership import cluster_of, read_cluster, too_few_workers
 
 if TYPE_CHECKING:
     from tfvolta.cluster import Cluster
@@ -36,17 +36,16 @@ class MultiWorkerMirrored(Kind):
         """An all-reduce that there is between processes; devices cannot be chosen."""
         return [
             *communication.missing_keys(config, self.name),
-            *_devices(config),
+            *devices.chosen_outside(config, self.name, _DEVICES, _CPUS),
             *_implementation(config, inventory),
         ]
 
     def problems(self, config: Config, facts: Facts, environ: Optional[Mapping[str, str]] = None) -> list[Problem]:
         """Also: workers that are not there."""
         found = self.check(config, planned(config, facts))
-        if is_readable(config, facts, environ):
-            few = too_few_workers(config, cluster_of(config, facts, environ), self.name)
-            found += [] if few is None else [few]
-        return found
+        known, cluster = read_cluster(config, facts, environ)
+        few = too_few_workers(config, cluster, self.name) if known else None
+        return found if few is None else [*found, few]
 
     def inventory(self, tensorflow: Any) -> Inventory:
         """The devices without starting TensorFlow, which the strategy must do itself."""
@@ -95,7 +94,7 @@ class MultiWorkerMirrored(Kind):
             raise LateError("The strategy comes too late.", [_late(config)])
         if "TF_CONFIG" not in context.environ:
             context.environ["TF_CONFIG"] = cluster.tf_config_text()
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=_options(config, tf, names))
+        strategy = _join(tf, _options(config, tf, names), cluster)
         replicas, implied = int(strategy.num_replicas_in_sync), cluster.num_workers * len(names)
         if replicas < implied:
             raise PlanError("TensorFlow does not see all workers.", [_lower(config, cluster, replicas, implied)])
@@ -123,6 +122,15 @@ class MultiWorkerMirrored(Kind):
         return Outcome(outcome.status, message, observed)
 
 
+# Why, and what instead, where a config chooses the devices.
+_DEVICES = (
+    "MultiWorkerMirroredStrategy takes every visible GPU of its process, or the CPU where there is none",
+    "remove devices; devices.visible says which GPUs a process has",
+)
+_CPUS = (
+    "MultiWorkerMirroredStrategy takes one CPU of each process, and leaves the others alone",
+    "remove logical_cpus and start more workers: tfvolta launch --workers {cpus} SCRIPT",
+)
 _GLOBAL = "A batch given to fit is the global batch: every replica of every worker gets its part of it."
 _EQUAL = "Every worker gives fit the same data; each takes its share."
 
@@ -138,6 +146,24 @@ def _options(config: Config, tensorflow: Any, names: tuple[str, ...]) -> Any:
     )
 
 
+def _join(tensorflow: Any, options: Any, cluster: Cluster) -> Any:
+    """The strategy, which starts this worker's server and waits for the others'."""
+    try:
+        return tensorflow.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    except tensorflow.errors.UnknownError as error:
+        if "gRPC server" not in str(error):
+            raise
+        problem = Problem(
+            where=f"{cluster.name}: {cluster.address}",
+            expected=f"TensorFlow's server of this worker on port {cluster.port}",
+            received=str(error),
+            why="another process listens on that port by now, or two workers' hosts are the same machine",
+            fix=f"see who has it (ss -ltnp 'sport = :{cluster.port}'), and give each worker a port of its own"
+            " (tfvolta cluster shows all addresses)",
+        )
+        raise ClusterError("This worker cannot join the cluster.", [problem]) from error
+
+
 def _cluster(config: Config, context: Context, kind: str) -> Cluster:
     """The cluster of this process.
 
@@ -151,26 +177,6 @@ def _cluster(config: Config, context: Context, kind: str) -> Cluster:
     if few is not None or cluster is None:
         raise PlanError("This strategy cannot be built here.", [few] if few is not None else [])
     return cluster
-
-
-def _devices(config: Config) -> Iterator[Problem]:
-    asked, cpus = config.get("strategy.devices"), config.get("strategy.logical_cpus")
-    if isinstance(asked, list):
-        yield Problem(
-            where=where(config, "strategy.devices"),
-            expected="devices: all with strategy.kind: multi_worker_mirrored",
-            received=f"devices: [{', '.join(asked)}]",
-            why="MultiWorkerMirroredStrategy takes every visible GPU of its process, or the CPU where there is none",
-            fix="remove devices; devices.visible says which GPUs a process has",
-        )
-    if cpus is not None and cpus > 1:
-        yield Problem(
-            where=where(config, "strategy.logical_cpus"),
-            expected="one CPU device with strategy.kind: multi_worker_mirrored",
-            received=f"logical_cpus: {cpus}",
-            why="MultiWorkerMirroredStrategy takes one CPU of each process, and leaves the others alone",
-            fix=f"remove logical_cpus and start more workers: tfvolta launch --workers {cpus} SCRIPT",
-        )
 
 
 def _implementation(config: Config, inventory: Inventory) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from tfvolta.outcome import Outcome, Status
 from tfvolta.strategy import communication
 from tfvolta.strategy.devices import Inventory, where
 from tfvolta.strategy.kind import Kind
-from tfvolta.strategy.membership import cluster_of, is_readable
+from tfvolta.strategy.membership import cluster_of, read_cluster
 from tfvolta.strategy.serving import Served, serve, serves
 from tfvolta.strategy.sharding import (
     DEFAULT_LIMIT_MB,
@@ -73,8 +73,9 @@ class ParameterServer(Kind):
     def problems(self, config: Config, facts: Facts, environ: Optional[Mapping[str, str]] = None) -> list[Problem]:
         """``check``, and the cluster that this process is in; recorded facts know of none."""
         found = super().problems(config, facts, environ)
-        if is_readable(config, facts, environ):
-            found += cluster_problems(config, cluster_of(config, facts, environ))
+        known, cluster = read_cluster(config, facts, environ)
+        if known:
+            found += cluster_problems(config, cluster)
         return found
 
     def inventory(self, tensorflow: Any) -> Inventory:
