@@ -14,7 +14,7 @@ from tests.pure.machines import machine
 from tfvolta.config import load_config
 from tfvolta.contradictions import JOURNAL, journal
 from tfvolta.errors import ConfigError, EvidenceError, LateError, LateWarning, PlanError
-from tfvolta.outcome import Status
+from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Closure, Moment, Phase
 from tfvolta.session import Origin, Session
 
@@ -49,6 +49,25 @@ def test_environment_is_set_journaled_recorded_and_undone(tmp_path: Path) -> Non
     assert evidence["outcomes"]["allocator"]["applied_at"]
     assert all(session.undo().values())
     assert {name for name in environ if name != JOURNAL} == {"HOME"} and journal(environ) == {}
+
+
+def test_a_setting_that_starts_tensorflow_is_applied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow's start, from inside a setting, enters the phases before it."""
+    session = _session(tmp_path, {})
+    steps = [step for step in session.plan.steps if step.knob.phase is Phase.ENVIRONMENT]
+    applied: list[str] = []
+
+    def apply(step: Any, context: Any) -> Outcome:
+        applied.append(step.knob.name)
+        if step is steps[0]:
+            session.enter(Phase.ENVIRONMENT)
+        if step is steps[1]:
+            session.enter(Phase.STRATEGY)
+        return Outcome(Status.APPLIED, "set")
+
+    monkeypatch.setattr("tfvolta.session.session.apply_step", apply)
+    session.enter(Phase.ENVIRONMENT)
+    assert applied == [step.knob.name for step in steps] and set(session.endings) == set(applied)
 
 
 def test_entering_twice_applies_once(tmp_path: Path) -> None:

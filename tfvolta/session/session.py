@@ -65,6 +65,7 @@ class Session:
         self.origin = origin
         self.context = LiveContext(config, facts, environ)
         self.reached: Optional[Phase] = None
+        self._under_way: list[Step] = []
         self.is_open = True
         plan = make_plan(config, facts, dict(self.context.environ), origin.script_layers)
         self.place = place_of(self.context.environ, config, facts)
@@ -94,21 +95,33 @@ class Session:
     def enter(self, phase: Phase) -> None:
         """Applies every setting of the phases up to this one that was not applied yet.
 
-        Model phases are applied by ``attach``.
+        Model phases are applied by ``attach``. A setting may start TensorFlow, and its start enters the phases before
+        it: a call from inside a setting of the same phase or a later one leaves the rest to that setting's own call.
 
         Raises:
             LateError: A setting is too late and the config is strict; every late one of these phases is listed.
             NoEffectError: Likewise for settings without effect.
         """
+        if any(step.knob.phase >= phase for step in self._under_way):
+            return
+        begun = [*self.endings, *(step.knob.name for step in self._under_way)]
         steps = [
             step
             for step in self.plan.steps
-            if step.knob.phase <= phase and step.knob.phase not in MODEL_PHASES and step.knob.name not in self.endings
+            if step.knob.phase <= phase and step.knob.phase not in MODEL_PHASES and step.knob.name not in begun
         ]
         for step in steps:
-            self.ledger.end(step, apply_step(step, self.context), phase)
+            if step.knob.name not in self.endings:
+                self._apply(step, phase)
         self.reached = phase if self.reached is None else max(self.reached, phase)
         self.ledger.settle(step.knob.name for step in steps)
+
+    def _apply(self, step: Step, phase: Phase) -> None:
+        self._under_way.append(step)
+        try:
+            self.ledger.end(step, apply_step(step, self.context), phase)
+        finally:
+            self._under_way.pop()
 
     # -- phases with a model
 
