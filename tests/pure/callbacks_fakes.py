@@ -98,6 +98,7 @@ class Model:
     """Stands for a model; only its identity is used."""
 
     optimizer = object()
+    distribute_strategy = None
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, bridge: FakeBridge) -> FakeBridge:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+import types
+
 import pytest
 
 from tests.pure.callbacks_fakes import Clock, FakeBridge, FakeSession, Model, run_epoch, serve, start
@@ -31,6 +34,20 @@ def test_warmup_is_left_out(clock: Clock, bridge: FakeBridge) -> None:
     assert summary["timed_seconds"] == pytest.approx(8 * 0.101)
     assert summary["examples_per_second"] == pytest.approx(8 * 32 / (8 * 0.101))
     assert summary["train_seconds"] == pytest.approx(8.0 + 8 * 0.1 + 10 * 0.001)
+
+
+def test_ranks_that_count_only_their_own_examples(
+    clock: Clock, bridge: FakeBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    horovod = types.SimpleNamespace(rank=lambda: 1, size=lambda: 4, is_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow", horovod)
+    throughput = Throughput(warmup_steps=0)
+    start(throughput, Model())
+    bridge.examples = 2 * 32
+    run_epoch(throughput, clock, bridge, [0.1, 0.1])
+    summary = throughput.summary()
+    assert summary["examples_per_second"] == pytest.approx(64 / 0.202)
+    assert summary["examples_per_second_of_all_ranks"] == pytest.approx(4 * 64 / 0.202)
 
 
 def test_spread_of_known_times(clock: Clock, bridge: FakeBridge) -> None:

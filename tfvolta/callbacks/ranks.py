@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any, Optional
 
-from tfvolta.peers import Peers, peers_of
+from tfvolta.peers import HorovodPeers, Peers, peers_of
 
 
 def others_of(model: Any) -> Optional[Peers]:
     """The processes that train a model together with this one; None where it trains alone."""
     peers = peers_of(model)
     return peers if peers.size > 1 else None
+
+
+def ranks_counted_apart(model: Any) -> int:
+    """Processes that count only their own examples: Horovod's ranks. A strategy's metrics count all workers'."""
+    peers = peers_of(model)
+    return peers.size if isinstance(peers, HorovodPeers) else 1
 
 
 def exchange(peers: Peers, value: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from tfvolta.bridge.base import Bridge
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.callbacks.call_clock import CallClock
 from tfvolta.callbacks.epoch_times import Calls, EpochTimes, Examples, StepCount, count_steps, epoch_times
+from tfvolta.callbacks.ranks import ranks_counted_apart
 from tfvolta.callbacks.throughput_summary import summarise
 
 if TYPE_CHECKING:
@@ -58,14 +59,19 @@ class Throughput(Callback):
         self._sample: collections.deque[float] = collections.deque(maxlen=capacity)
         self._clock = CallClock(capacity, self._traces)
         self.fit = 0
+        self._ranks = 1
         self._attempted: Optional[int] = None
         self._per_call = 1
         self._epoch_began: Optional[float] = None
         self._trained: Optional[tuple[float, Optional[int]]] = None
 
     def summary(self) -> dict[str, Any]:
-        """Figures of the present or last fit as JSON values; None where something could not be measured."""
-        return {"fit": self.fit, **summarise(self.epochs, list(self._sample))}
+        """Figures of the present or last fit as JSON values; None where something could not be measured.
+
+        Under Horovod ``examples_per_second`` is this rank's, and ``examples_per_second_of_all_ranks`` that times the
+        number of ranks, which wait for each other in every step.
+        """
+        return {"fit": self.fit, **summarise(self.epochs, list(self._sample), self._ranks)}
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Starts the figures of a fit."""
@@ -73,6 +79,7 @@ class Throughput(Callback):
         self.epochs = []
         self._sample.clear()
         self._per_call = self.bridge.steps_per_execution(self.model)
+        self._ranks = ranks_counted_apart(self.model)
         self._clock.start_fit(-(-self._warmup_steps // self._per_call))
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:

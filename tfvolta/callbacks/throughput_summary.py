@@ -14,7 +14,7 @@ _AHEAD_SHARE = 0.1
 _AHEAD_STEPS = 5
 
 
-def summarise(epochs: Sequence[EpochTimes], step_seconds: Sequence[float]) -> dict[str, Any]:
+def summarise(epochs: Sequence[EpochTimes], step_seconds: Sequence[float], ranks: int = 1) -> dict[str, Any]:
     """Figures of a fit as JSON values.
 
     The spread is the interquartile range and the median absolute deviation, scaled by 1.4826 so that it equals the
@@ -24,10 +24,14 @@ def summarise(epochs: Sequence[EpochTimes], step_seconds: Sequence[float]) -> di
     Args:
         epochs: Figures of each epoch.
         step_seconds: Single step times of all of them.
+        ranks: Processes that count only their own examples and step together.
     """
     seconds = sum(epoch.seconds for epoch in epochs)
+    rate = _examples_per_second(epochs)
+    of_all = {"examples_per_second_of_all_ranks": None if rate is None else rate * ranks} if ranks > 1 else {}
     return {
-        "examples_per_second": _examples_per_second(epochs),
+        "examples_per_second": rate,
+        **of_all,
         **_spread(step_seconds),
         "step_times": _meaning(epochs, step_seconds),
         "steps": sum(epoch.steps for epoch in epochs),

@@ -15,6 +15,8 @@ from tfvolta.report.verdict import verdict
 from tfvolta.report.words import shown
 from tfvolta.report.workers import chief_ended, worker_lines
 
+# With the other columns this fits into 80 characters; what is longer is given whole below the table.
+_LONGEST_CELL = 21
 _VERDICT_COLOURS = {"completed": "green", "failed": "red", "refused": "red", "interrupted": "yellow"}
 
 
@@ -90,30 +92,35 @@ def _print_settings(console: Console, evidence: Evidence) -> None:
     for name in names:
         table.add_row(*_row(name, steps.get(name), evidence.outcomes.get(name)))
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
-    _print_messages(console, evidence, names)
+    _print_messages(console, evidence, names, steps)
 
 
 def _row(name: str, step: Optional[PlanStep], outcome: Optional[OutcomeRecord]) -> list[Any]:
-    value = step.value if step is not None else outcome.value if outcome is not None else None
     status = outcome.status if outcome is not None else Status.PENDING
     # An outcome's phase is that of the last look; the setting was made in the phase of its knob.
     phase = step.phase if step is not None else outcome.phase if outcome is not None else None
     return [
         Text(name),
-        Text(shown(value, 40)),
+        Text(shown(_requested(step, outcome), _LONGEST_CELL)),
         status_text(step.status) if step is not None else Text("-"),
         Text(f"in {phase}" if outcome is not None and outcome.applied_at else "no"),
         status_text(status),
     ]
 
 
-def _print_messages(console: Console, evidence: Evidence, names: list[str]) -> None:
+def _requested(step: Optional[PlanStep], outcome: Optional[OutcomeRecord]) -> Any:
+    return step.value if step is not None else outcome.value if outcome is not None else None
+
+
+def _print_messages(console: Console, evidence: Evidence, names: list[str], steps: dict[str, PlanStep]) -> None:
     """What was seen of each setting; of one that was not reached, what was forecast."""
     lines = []
     for name in names:
         outcome = evidence.outcomes.get(name)
+        value = shown(_requested(steps.get(name), outcome))
+        cut = f"requested {value}: " if len(value) > _LONGEST_CELL else ""
         if outcome is not None and outcome.message:
-            lines.append((name, outcome.message))
+            lines.append((name, cut + outcome.message))
     if lines:
         heading(console, "What was seen")
         fields(console, lines)
