@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Optional, Protocol, Sequence
 
+from tfvolta.bridge.kernel_records import KernelChange
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
 from tfvolta.bridge.records import (
     FitData,
@@ -187,6 +188,20 @@ class Bridge(Resuming, Protocol):
 
     def served_slots(self, model: Any) -> Mapping[str, list[ServedPart]]:
         """Where each variable of a model's optimiser lives, likewise."""
+
+    def install_kernel(self, model: Any, kind: str, always: bool = False) -> KernelChange:
+        """Lets the layers of a kind use a faster kernel from their next trace on; results and saved form stay.
+
+        Args:
+            kind: ``fused_batch_norm`` or ``cudnn_rnn``.
+            always: Use the kernel inside a step that XLA compiles too, where it can be.
+        """
+
+    def undo_kernel(self, model: Any, change: KernelChange) -> None:
+        """Lets Keras run the layers that a change had put on a kernel."""
+
+    def kernel_fallbacks(self, model: Any, kind: str) -> Mapping[str, str]:
+        """Why layers that have a kernel ran Keras's own code in a trace, by path."""
 
     def mend(self, model: Any) -> bool:
         """Corrects what this Keras would do wrong in training the model, asked or not; False if there is nothing."""

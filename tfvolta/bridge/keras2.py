@@ -11,6 +11,7 @@ from tfvolta.bridge.keras2_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras2_functions import FunctionPart
 from tfvolta.bridge.keras2_half_outputs import HalfOutputPart
 from tfvolta.bridge.keras2_intercept import InterceptionPart
+from tfvolta.bridge.keras2_kernels import KernelPart
 from tfvolta.bridge.keras2_loss_scale import LossScalePart
 from tfvolta.bridge.keras2_optimizers import OptimizerPart
 from tfvolta.bridge.keras2_package import load_package
@@ -32,6 +33,7 @@ class Keras2Bridge(
     CustomLoopPart,
     FootprintPart,
     HalfOutputPart,
+    KernelPart,
     OptimizerPart,
     ReductionPart,
     ResumingPart,

@@ -8,6 +8,7 @@ import keras
 
 from tfvolta.bridge import (
     graphs,
+    keras3_finite_check,
     keras3_functions,
     keras3_interception,
     keras3_layers,
@@ -31,6 +32,7 @@ from tfvolta.bridge.base import (
 from tfvolta.bridge.footprint_part import FootprintPart
 from tfvolta.bridge.keras3_coordination import CoordinationPart, coordinated
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
+from tfvolta.bridge.keras3_kernels import KernelPart
 from tfvolta.bridge.keras3_optimizers import OptimizerPart
 from tfvolta.bridge.keras3_reduction import ReductionPart
 from tfvolta.bridge.keras3_resuming import ResumingPart
@@ -134,7 +136,7 @@ class _TrainFunction:
     def mend(self, model: Any) -> bool:
         if coordinated(model):
             return False  # its functions are made for the coordinator
-        return keras3_step_loop.mend(model) | keras3_reduction.mend(model)
+        return keras3_step_loop.mend(model) | keras3_reduction.mend(model) | keras3_finite_check.mend(model)
 
 
 class Keras3Bridge(
@@ -143,6 +145,7 @@ class Keras3Bridge(
     _TrainFunction,
     CoordinationPart,
     CustomLoopPart,
+    KernelPart,
     FootprintPart,
     OptimizerPart,
     ReductionPart,

@@ -147,3 +147,11 @@ def tf32_rounds(device: str) -> bool:
     with tf.device(device):
         product = tf.linalg.matmul(tf.fill((size, size), 1.0 + 2.0**-12), tf.ones((size, size)))
     return bool(tf.reduce_all(product == float(size)).numpy())
+
+
+def in_xla_context() -> bool:
+    """Whether what is traced now lies in a function that XLA has to compile (``jit_compile=True``)."""
+    from tensorflow.python.framework import ops
+    from tensorflow.python.ops import control_flow_util
+
+    return bool(control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph()))

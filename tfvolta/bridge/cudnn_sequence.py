@@ -1,0 +1,115 @@
+"""A whole sequence through one of cuDNN's LSTMs or GRUs: weights, axes, directions and lengths as cuDNN wants them.
+
+Sequences that are all of full length go without their lengths, time first, which is the layout that cuDNN computes in,
+and with the algorithm that was fastest when TensorFlow timed them (``CudnnRNNV2``). Padded ones go with their lengths
+(``CudnnRNNV3``).
+
+Source: tensorflow/core/kernels/cudnn_rnn_ops.cc (``ShouldUsePaddedIO``, ``MaybeAutotune``); keras/src/backend/
+tensorflow/rnn.py (``_cudnn_lstm``, ``_cudnn_gru``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import tensorflow as tf
+
+LSTM = "lstm"
+GRU = "gru"
+
+
+def parameters(mode: str, kernel: Any, recurrent_kernel: Any, bias: Any) -> Any:
+    """Keras's weights as cuDNN's one vector, in the dtype of ``kernel``.
+
+    All gates' input weights come first, then the recurrent ones, each transposed, then the input biases and the
+    recurrent ones. Keras's LSTM has one bias, which becomes the recurrent one. Keras's GRU has its gates in the order
+    update, reset, new; cuDNN's is reset, update, new.
+
+    Args:
+        mode: ``lstm`` or ``gru``.
+        kernel: Shape ``(features, gates * units)``.
+        recurrent_kernel: Shape ``(units, gates * units)``.
+        bias: Shape ``(4 * units,)`` of an LSTM, ``(2, 3 * units)`` of a GRU.
+    """
+    if mode == GRU:
+        kernel, recurrent_kernel, bias = (_reset_first(each) for each in (kernel, recurrent_kernel, bias))
+        biases = [tf.reshape(bias, (-1,))]
+    else:
+        biases = [tf.zeros_like(bias), bias]
+    weights = [tf.reshape(tf.transpose(each), (-1,)) for each in (kernel, recurrent_kernel)]
+    return tf.concat([*weights, *biases], axis=0)
+
+
+def _reset_first(weight: Any) -> Any:
+    update, reset, new = tf.split(weight, 3, axis=-1)
+    return tf.concat([reset, update, new], axis=-1)
+
+
+def whole(
+    mode: str, inputs: Any, states: Sequence[Any], vector: Any, go_backwards: bool, timed: bool
+) -> tuple[Any, list[Any]]:
+    """Runs sequences of full length.
+
+    Args:
+        mode: ``lstm`` or ``gru``.
+        inputs: Shape ``(batch, time, features)``.
+        states: One state or two, each of shape ``(batch, units)``.
+        vector: What ``parameters`` returns.
+        go_backwards: Begin with the last step; outputs come in the order in which they were computed.
+        timed: Let TensorFlow time cuDNN's algorithms at the first call and keep the fastest.
+
+    Returns:
+        Outputs of shape ``(batch, time, units)``, and the last states.
+    """
+    steps = tf.transpose(inputs, (1, 0, 2))
+    if go_backwards:
+        steps = tf.reverse(steps, axis=(0,))
+    initial = [tf.expand_dims(state, axis=0) for state in states]
+    outputs, *last = full_op(mode, steps, initial, vector, timed)
+    return tf.transpose(outputs, (1, 0, 2)), [tf.squeeze(state, axis=0) for state in last[: len(states)]]
+
+
+def padded(
+    mode: str, inputs: Any, states: Sequence[Any], vector: Any, lengths: Any, go_backwards: bool
+) -> tuple[Any, list[Any]]:
+    """Runs sequences that end at their lengths, which are at least 1; outputs are zero where there is no step.
+
+    Args and results as of ``whole``; ``lengths`` is int32 of shape ``(batch,)``. Backwards, the steps of a
+    sequence come last in the outputs, as in Keras.
+    """
+    if go_backwards:
+        inputs = tf.reverse_sequence(inputs, lengths, seq_axis=1, batch_axis=0)
+    initial = [tf.expand_dims(state, axis=1) for state in states]
+    outputs, *last = padded_op(mode, inputs, initial, vector, lengths)
+    if go_backwards:
+        outputs = tf.reverse(tf.reverse_sequence(outputs, lengths, seq_axis=1, batch_axis=0), axis=(1,))
+    return outputs, [tf.squeeze(state, axis=1) for state in last[: len(states)]]
+
+
+def full_op(mode: str, steps: Any, initial: Sequence[Any], vector: Any, timed: bool) -> tuple[Any, Any, Any]:
+    """cuDNN's operation without lengths, time first: outputs, last state, last cell state."""
+    operation = tf.raw_ops.CudnnRNNV2 if timed else tf.raw_ops.CudnnRNN
+    result = operation(
+        input=steps,
+        input_h=initial[0],
+        input_c=initial[1] if mode == LSTM else tf.zeros((), steps.dtype),
+        params=vector,
+        rnn_mode=mode,
+        is_training=True,  # what gradients need, in inference mode too
+    )
+    return result.output, result.output_h, result.output_c
+
+
+def padded_op(mode: str, inputs: Any, initial: Sequence[Any], vector: Any, lengths: Any) -> tuple[Any, Any, Any]:
+    """cuDNN's operation with lengths, batch first: outputs, last state, last cell state."""
+    result = tf.raw_ops.CudnnRNNV3(
+        input=inputs,
+        input_h=initial[0],
+        input_c=initial[1] if mode == LSTM else tf.zeros((), inputs.dtype),
+        params=vector,
+        sequence_lengths=lengths,
+        rnn_mode=mode,
+        is_training=True,
+        time_major=False,
+    )
+    return result.output, result.output_h, result.output_c
