@@ -52,7 +52,6 @@ def install(optimizer: Any, former_factor: Optional[float] = None) -> bool:
     """Corrects a ``LossScaleOptimizer``; False where it was corrected already."""
     keras3_replicas.install(optimizer)
     keras3_finite_check.install(optimizer)
-    keras3_finite_check.install(optimizer)
     if guard_of(optimizer) is not None:
         return False
     strategy = optimizer.inner_optimizer._distribution_strategy
