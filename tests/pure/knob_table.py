@@ -177,5 +177,7 @@ ROWS: dict[str, Row] = {
         ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
         at_once=Status.PENDING,
     ),
+    "fused_batch_norm": Row({"kernels": {"fused_batch_norm": "on"}}, "on", at_once=Status.PENDING),
+    "cudnn_rnn": Row({"kernels": {"cudnn_rnn": "on"}}, "on", at_once=Status.PENDING, gpu_only=True),
     "layout_optimizer": Row({"graph": {"layout_optimizer": False}}, False, gpu_only=True),
 }

@@ -12,6 +12,7 @@ import types
 from typing import Any, Optional
 
 from tfvolta.bridge.base import FitData, GraphSummary, JitState, LossScaleState, RefusedLayer, Retrofit, XlaTrial
+from tfvolta.bridge.kernel_records import KernelChange
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
 from tfvolta.config.schema import Config
 from tfvolta.facts.schema import Cpu, Facts, Gpu, TensorFlowBuild
@@ -167,6 +168,7 @@ class RecordedModel:
         self.trainable_variables = [types.SimpleNamespace(name="conv/kernel", dtype="float32")]
         self.run_eagerly = False
         self.jit: Any = "auto"
+        self.kernels: set[str] = set()
         self.steps = 1
         self.rate = 0.1
         self.optimizer_class = ("Adam", "keras")
@@ -177,6 +179,7 @@ class RecordedModel:
         return {
             "dtypes": {path: made.dtype for path, made in self.layers.items()},
             "scale": getattr(self.optimizer, "scale", None),
+            "kernels": sorted(self.kernels),
             "steps": self.steps,
             "rate": self.rate,
             "optimizer": self.optimizer_class,
@@ -271,7 +274,21 @@ class RecordedBridge:
         for made in model.layers.values():
             operation = {"Conv2D": "Conv2D", "Dense": "MatMul"}.get(type(made).__name__, "Mul")
             operations[f"{operation}[{made.dtype}]"] = operations.get(f"{operation}[{made.dtype}]", 0) + 3
+        kernels = {"fused_batch_norm": "FusedBatchNormV3[float32]", "cudnn_rnn": "CudnnRNNV2[float32]"}
+        operations.update({kernels[kind]: 1 for kind in model.kernels})
         return GraphSummary(operations, 1, model.jit is True and not self.obstacles, {})
+
+    def install_kernel(self, model: RecordedModel, kind: str, always: bool = False) -> KernelChange:
+        model.kernels.add(kind)
+        model.traced = False
+        return KernelChange(kind, ("norm" if kind == "fused_batch_norm" else "loop",), undo_token=True)
+
+    def undo_kernel(self, model: RecordedModel, change: KernelChange) -> None:
+        model.kernels.discard(change.kind)
+        model.traced = False
+
+    def kernel_fallbacks(self, model: RecordedModel, kind: str) -> dict[str, str]:
+        return {}
 
     def set_jit(self, model: RecordedModel, value: bool) -> None:
         assert isinstance(value, bool)

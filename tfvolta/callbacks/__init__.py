@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.device_memory import DeviceMemory
     from tfvolta.callbacks.first_rank_output import FirstRankOutput
     from tfvolta.callbacks.horovod import Horovod
+    from tfvolta.callbacks.kernels import Kernels
     from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
     from tfvolta.callbacks.memory_growth import MemoryGrowth
     from tfvolta.callbacks.mixed_precision import MixedPrecision
@@ -34,6 +35,7 @@ _MODULES = {
     "DeviceMemory": "device_memory",
     "FirstRankOutput": "first_rank_output",
     "Horovod": "horovod",
+    "Kernels": "kernels",
     "LossScaleMonitor": "loss_scale_monitor",
     "MemoryGrowth": "memory_growth",
     "MixedPrecision": "mixed_precision",
@@ -54,6 +56,7 @@ __all__ = [
     "DeviceMemory",
     "FirstRankOutput",
     "Horovod",
+    "Kernels",
     "LossScaleMonitor",
     "MemoryGrowth",
     "MixedPrecision",

@@ -17,6 +17,7 @@ from tfvolta.config.distribution import (
     Strategy,
     Watchdog,
 )
+from tfvolta.config.kernels import Kernels
 from tfvolta.config.precision import LossScale
 from tfvolta.config.section import Section
 from tfvolta.config.training import Addons, LearningRate, Optimizer
@@ -139,6 +140,7 @@ class Config(Section):
     mixed_precision: Optional[MixedPrecision] = None
     xla: Optional[Xla] = None
     cudnn: Optional[Cudnn] = None
+    kernels: Optional[Kernels] = None
     math: Optional[Math] = None
     graph: Optional[Graph] = None
     strategy: Optional[Strategy] = None

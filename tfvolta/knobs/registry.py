@@ -26,6 +26,7 @@ from tfvolta.knobs.horovod_environment import (
 )
 from tfvolta.knobs.islands import Float32Islands
 from tfvolta.knobs.jit import Jit
+from tfvolta.knobs.kernels import CudnnRnn, FusedBatchNorm
 from tfvolta.knobs.launch_blocking import LaunchBlocking
 from tfvolta.knobs.layout import LayoutOptimizer
 from tfvolta.knobs.learning_rate import LearningRate
@@ -85,6 +86,8 @@ _KNOBS: tuple[type[Knob], ...] = (
     DataSharding,
     Jit,
     AutoClustering,
+    FusedBatchNorm,
+    CudnnRnn,
     LayoutOptimizer,
     Checkpointing,
     Uneven,

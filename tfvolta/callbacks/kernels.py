@@ -1,0 +1,30 @@
+"""Faster kernels for the layers of a Keras 3 model."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from tfvolta.callbacks.carrier import Carrier
+from tfvolta.callbacks.single import session_of
+
+
+class Kernels(Carrier):
+    """Fuses batch normalisation, and runs LSTM and GRU on cuDNN without lengths, from a model's next fit on.
+
+    Example:
+        ``model.fit(dataset, callbacks=[tfvolta.callbacks.Kernels()])``
+
+    Args:
+        fused_batch_norm: ``"auto"`` on GPUs where XLA does not compile the step, ``"on"``, ``"off"``, or None to leave
+            it alone.
+        cudnn_rnn: The same for LSTM and GRU layers.
+        strict: Whether a setting that changes nothing is an error instead of a warning.
+
+    Raises:
+        ConfigError: A value is not accepted.
+    """
+
+    def __init__(
+        self, fused_batch_norm: Optional[str] = "auto", cudnn_rnn: Optional[str] = "auto", strict: bool = True
+    ):
+        super().__init__(session_of(strict, kernels={"fused_batch_norm": fused_batch_norm, "cudnn_rnn": cudnn_rnn}))
