@@ -132,6 +132,7 @@ ROWS: dict[str, Row] = {
         ends=Status.NO_EFFECT,  # the recorded fit was given data with a remainder, which a callback cannot change
         at_once=Status.NO_EFFECT,
     ),
+    "pad_remainder": Row({"xla": {"remainder": "pad"}}, True, ends=Status.NO_EFFECT, at_once=Status.NO_EFFECT),
     "jit": Row({"xla": {"jit": "model"}}, "model", at_once=Status.PENDING),
     "auto_clustering": Row({"xla": {"jit": "clustering"}}, "clustering", gpu_only=True),
     "optimizer": Row({"optimizer": {"name": "adamw"}}, {"name": "adamw"}, at_once=Status.PENDING),

@@ -187,7 +187,17 @@ def test_forecast_on_every_machine(each: Knob, facts: Facts) -> None:
 
 
 # Carried by Python's own state, by the data, or by the list of callbacks.
-CARRIED_OUTSIDE = ("seed", "policy", "drop_remainder", "addons", "checkpoint", "watchdog", "sharding", "uneven")
+CARRIED_OUTSIDE = (
+    "seed",
+    "policy",
+    "drop_remainder",
+    "pad_remainder",
+    "addons",
+    "checkpoint",
+    "watchdog",
+    "sharding",
+    "uneven",
+)
 # They look at other processes, which a recorded context does not have; tests/processes has them.
 SETS_NOTHING = ("preflight", "first_all_reduce")
 

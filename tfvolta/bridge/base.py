@@ -153,6 +153,12 @@ class Bridge(Resuming, Protocol):
     def fit_data(self, model: Any) -> Optional[FitData]:
         """Rows and batches of the ``fit`` that is calling a callback; None outside one."""
 
+    def padding_refusals(self, model: Any) -> list[str]:
+        """What of a compiled model sees rows that only fill a batch up, or cannot leave them out, with the reason."""
+
+    def leave_out_filled_rows(self, model: Any) -> bool:
+        """Makes a model leave rows of weight minus infinity out of its loss and metrics; False if it does already."""
+
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
         """Sets batches per call of the train function; outside fit only."""
 

@@ -19,7 +19,9 @@ from tfvolta.bridge.keras2_precision import PrecisionPart
 from tfvolta.bridge.keras2_reduction import Keras2Reduction
 from tfvolta.bridge.keras2_resuming import ResumingPart
 from tfvolta.bridge.keras2_symbolic import FootprintAdapter
+from tfvolta.bridge.padding_part import PaddingPart
 from tfvolta.bridge.reduction_part import ReductionPart
+from tfvolta.bridge.step_metrics import KERAS2
 from tfvolta.bridge.xla_part import XlaPart
 
 
@@ -35,6 +37,7 @@ class Keras2Bridge(
     HalfOutputPart,
     KernelPart,
     OptimizerPart,
+    PaddingPart,
     ReductionPart,
     ResumingPart,
     XlaPart,
@@ -52,6 +55,7 @@ class Keras2Bridge(
         self.keras: Any = self.package.keras
         self.footprint_adapter = FootprintAdapter(self.package)
         self.reduction_adapter = Keras2Reduction(self.package)
+        self.step_metrics = KERAS2
 
 
 def make_bridge(stack: str) -> Keras2Bridge:

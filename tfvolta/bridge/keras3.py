@@ -37,6 +37,8 @@ from tfvolta.bridge.keras3_optimizers import OptimizerPart
 from tfvolta.bridge.keras3_reduction import ReductionPart
 from tfvolta.bridge.keras3_resuming import ResumingPart
 from tfvolta.bridge.keras3_symbolic import FootprintAdapter
+from tfvolta.bridge.padding_part import PaddingPart
+from tfvolta.bridge.step_metrics import KERAS3
 from tfvolta.bridge.xla_part import XlaPart
 from tfvolta.errors import BridgeError, Problem
 
@@ -148,6 +150,7 @@ class Keras3Bridge(
     KernelPart,
     FootprintPart,
     OptimizerPart,
+    PaddingPart,
     ReductionPart,
     ResumingPart,
     XlaPart,
@@ -158,6 +161,7 @@ class Keras3Bridge(
         self.stack = stack
         self.keras: Any = keras
         self.footprint_adapter = FootprintAdapter()
+        self.step_metrics = KERAS3
 
     def examples_seen(self, model: Any) -> Optional[int]:
         return keras3_functions.examples_seen(model)

@@ -78,6 +78,9 @@ class Xla(Section):
     drop_remainder: Optional[bool] = Field(
         None, description="Leave out the last, smaller batch of an epoch, which XLA would compile once more."
     )
+    remainder: Optional[Literal["keep", "drop", "pad"]] = Field(
+        None, description="What becomes of the last, smaller batch of an epoch; pad fills it up with rows of no weight."
+    )
     flags: list[Annotated[str, Field(pattern=r"^--")]] = Field(
         default_factory=list, description="Entries for XLA_FLAGS, such as --xla_gpu_autotune_level=4."
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tfvolta.data.padding import padded_batches
 from tfvolta.data.sharding import shard
 from tfvolta.data.share import share_of_batches
 from tfvolta.data.static import static_batches
 
-__all__ = ["shard", "share_of_batches", "static_batches"]
+__all__ = ["padded_batches", "shard", "share_of_batches", "static_batches"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar, Optional
 
 from tfvolta.knobs.base import Context, Forecast, Knob
 from tfvolta.outcome import Outcome, Status
@@ -35,12 +35,17 @@ class DropRemainder(Knob):
     """
 
     name = "drop_remainder"
-    keys = ("xla.drop_remainder",)
+    keys: ClassVar[tuple[str, ...]] = ("xla.drop_remainder", "xla.remainder")
     phase = Phase.FIT
     closes_at = Moment.NEVER
     techniques = ("K5", "M9")
     changes_results = True
     undoable = False
+    fix: ClassVar[str] = FIX
+
+    def value(self, config: Any) -> Optional[Any]:
+        asked = config.get("xla.drop_remainder")
+        return {"drop": True, "keep": False}.get(config.get("xla.remainder")) if asked is None else asked
 
     def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
         del facts, config
@@ -60,7 +65,7 @@ class DropRemainder(Knob):
             return Outcome(Status.APPLIED, "The last, smaller batch of an epoch is kept.")
         change = context.saved.get(self.name)
         if change is not None and not change.static:
-            return Outcome(Status.NO_EFFECT, f"Nothing was left out. {change.message}", {}, FIX)
+            return Outcome(Status.NO_EFFECT, f"Nothing was changed. {change.message}", {}, self.fix)
         data = context.bridge.fit_data(context.model)
         if data is None:
             if change is not None:
@@ -71,10 +76,10 @@ class DropRemainder(Knob):
             return Outcome(Status.APPLIED, change.message if change else "Every batch has the same size.", observed)
         if data.remainder is None:
             why = f"data of kind {data.kind} do not say whether every batch has the same size"
-            return Outcome(Status.UNVERIFIABLE, f"Not changed: {why}. {FIX}.", observed)
+            return Outcome(Status.UNVERIFIABLE, f"Not changed: {why}. {self.fix}.", observed)
         return Outcome(
             Status.NO_EFFECT,
             f"fit was given {data.rows} rows in batches of {data.batch}, which leaves a remainder of {data.remainder}.",
             observed,
-            FIX,
+            self.fix,
         )

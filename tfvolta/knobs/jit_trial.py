@@ -94,7 +94,8 @@ def remainder(data: Optional[FitData]) -> str:
         return ""  # fewer rows than a batch are one shape too
     return (
         f"{data.rows} rows, batch {data.batch} leaves a remainder of {data.remainder}: one extra compilation "
-        "(xla.drop_remainder: true under tfvolta run, or tfvolta.data.static_batches(dataset), leaves it out)"
+        "(under tfvolta run xla.remainder: drop leaves it out and pad fills it up; elsewhere "
+        "tfvolta.data.static_batches(dataset) or padded_batches(dataset, model))"
     )
 
 

@@ -35,6 +35,7 @@ from tfvolta.knobs.loss_scale import LossScale
 from tfvolta.knobs.memory import MemoryGrowth, MemoryLimit
 from tfvolta.knobs.nccl import Nccl
 from tfvolta.knobs.optimizer import Optimizer
+from tfvolta.knobs.pad_remainder import PadRemainder
 from tfvolta.knobs.policy import Policy
 from tfvolta.knobs.preflight import Preflight
 from tfvolta.knobs.retrofit import Retrofit
@@ -83,6 +84,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     LearningRate,
     Addons,
     DropRemainder,
+    PadRemainder,
     DataSharding,
     Jit,
     AutoClustering,

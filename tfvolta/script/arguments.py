@@ -6,9 +6,11 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from tfvolta.data.arguments import without_remainder
+from tfvolta.data.padded_arguments import with_filled_remainder
 from tfvolta.data.sharded_arguments import divided_between_ranks, divided_by_strategy
 from tfvolta.errors import ContradictionWarning
 from tfvolta.knobs.drop_remainder import DropRemainder
+from tfvolta.knobs.pad_remainder import PadRemainder
 from tfvolta.knobs.sharding import BETWEEN_RANKS, BY_STRATEGY, DataSharding
 from tfvolta.peers import peers_of
 
@@ -37,7 +39,7 @@ def compile_arguments(session: Session, stack: str, arguments: dict[str, Any]) -
 
 
 def fit_arguments(session: Session, bridge: Any, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Changes the data of a ``fit`` as the config asks: no smaller last batch, and for each worker its part.
+    """Changes the data of a ``fit`` as the config asks: the last, smaller batch, and for each worker its part.
 
     Args:
         session: The session of the run.
@@ -50,7 +52,7 @@ def fit_arguments(session: Session, bridge: Any, model: Any, arguments: dict[str
     """
     config, saved = session.config, session.context.saved
     floatx = bridge.keras.backend.floatx()
-    if config.get("xla.drop_remainder"):
+    if DropRemainder().value(config):
         arguments, saved[DropRemainder.name] = without_remainder(arguments, floatx)
     policy = config.get("data.sharding")
     peers = peers_of(model)
@@ -59,4 +61,6 @@ def fit_arguments(session: Session, bridge: Any, model: Any, arguments: dict[str
     elif peers.size > 1 and config.get("strategy.kind") in BETWEEN_RANKS and policy in ("auto", "data"):
         seed = config.get("run.seed") or 0
         arguments, saved[DataSharding.name] = divided_between_ranks(arguments, peers.rank, peers.size, floatx, seed)
+    if config.get("xla.remainder") == "pad":  # of what this process is given
+        arguments, saved[PadRemainder.name] = with_filled_remainder(arguments, model, floatx, config.run.seed)
     return arguments
