@@ -147,6 +147,12 @@ ROWS: dict[str, Row] = {
         {"target": 0.4, "scaling": "none", "warmup_epochs": 0.0},
     ),
     "steps_per_execution": Row({"fit": {"steps_per_execution": 4}}, 4),
+    "gradient_monitor": Row(
+        {"gradient_monitor": {"every_steps": 50}},
+        {"every_steps": 50, "groups": []},
+        ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
+        at_once=Status.PENDING,
+    ),
     "checkpoint": Row(
         {"checkpoint": {"every_steps": 100}},
         {

@@ -257,6 +257,10 @@ class RecordedBridge:
     def limit_loss_scale(self, model: RecordedModel) -> bool:
         return False
 
+    def watch_gradients(self, model: RecordedModel, every: Optional[int]) -> bool:
+        was, model.watched = getattr(model, "watched", None), every
+        return bool(was != every)
+
     def remove_loss_scale(self, model: RecordedModel) -> bool:
         was = model.optimizer.scale is not None
         model.optimizer = types.SimpleNamespace(scale=None)

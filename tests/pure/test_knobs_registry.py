@@ -194,6 +194,7 @@ CARRIED_OUTSIDE = (
     "pad_remainder",
     "addons",
     "checkpoint",
+    "gradient_monitor",
     "watchdog",
     "sharding",
     "uneven",

@@ -1,4 +1,4 @@
-"""A model whose gradients are finite or not as its data say, and what a loss scale must then be, worked out in Python."""
+"""A model whose gradients are finite or not as its data say, and what a loss scale must then be, in Python."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Mapping, Optional, Protocol, Sequence
 
 from tfvolta.bridge.kernel_records import KernelChange
+from tfvolta.bridge.numerics import Numerics
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
 from tfvolta.bridge.records import (
     FitData,
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 
-class Bridge(Resuming, Protocol):
+class Bridge(Numerics, Resuming, Protocol):
     """What every Keras module of the bridge offers.
 
     ``model`` is any Keras model: functional, Sequential, subclassed or nested.
@@ -104,12 +105,6 @@ class Bridge(Resuming, Protocol):
 
     def loss_scale(self, optimizer: Any) -> Optional[LossScaleState]:
         """Loss scale of an optimiser, or None where it has none."""
-
-    def limit_loss_scale(self, model: Any) -> bool:
-        """Brings a dynamic scale, restored perhaps from a file, within its bounds; False where it is there."""
-
-    def skipped_row(self, optimizer: Any) -> Optional[SkippedRow]:
-        """Steps skipped in a row, in one device read; None where nothing counts them."""
 
     def step_counts(self, model: Any) -> Optional[StepCounts]:
         """Optimiser steps applied and skipped so far; reads device values, so not for every batch."""

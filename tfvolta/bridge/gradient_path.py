@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge.gradient_watch import GradientWatch, Size
+from tfvolta.bridge.gradient_watch import TRUE_SIZE, GradientWatch, Size
 from tfvolta.bridge.reduction import ReductionSettings, ReductionState
 from tfvolta.bridge.window import Window, key_of
 from tfvolta.bridge.wire import Wire, parties, reduce, values_of, wire_bytes
@@ -45,7 +45,7 @@ class Arrival:
     scale: Optional[Any] = None
     checked: bool = False
     reduced: bool = False
-    size: Size = Size()
+    size: Size = TRUE_SIZE
 
 
 class InMode:

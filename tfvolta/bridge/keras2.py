@@ -22,6 +22,7 @@ from tfvolta.bridge.keras2_symbolic import FootprintAdapter
 from tfvolta.bridge.padding_part import PaddingPart
 from tfvolta.bridge.reduction_part import ReductionPart
 from tfvolta.bridge.step_metrics import KERAS2
+from tfvolta.bridge.watch_part import WatchPart
 from tfvolta.bridge.xla_part import XlaPart
 
 
@@ -40,6 +41,7 @@ class Keras2Bridge(
     PaddingPart,
     ReductionPart,
     ResumingPart,
+    WatchPart,
     XlaPart,
 ):
     """``tfvolta.bridge.base.Bridge`` for Keras 2; each part is in a file of its own.

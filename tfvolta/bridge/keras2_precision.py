@@ -8,7 +8,7 @@ from tfvolta.bridge.base import Retrofit
 from tfvolta.bridge.keras2_conversion import Conversion
 from tfvolta.bridge.keras2_functions import reset_functions
 from tfvolta.bridge.keras2_journal import Journal
-from tfvolta.bridge.keras2_layers import compute_dtypes, nodes
+from tfvolta.bridge.keras2_layers import compute_dtypes, nodes, own_variables
 from tfvolta.bridge.keras2_outputs import output_makers
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_refusals import CONVERTIBLE_POLICIES
@@ -37,6 +37,10 @@ class PrecisionPart:
         """Paths of the layers that make the model's outputs; empty where they cannot be known before a trace."""
         makers = {id(maker) for maker in output_makers(self.package, model)}
         return [node.path for node in nodes(model) if id(node.layer) in makers]
+
+    def own_variables(self, layer: Any) -> list[Any]:
+        """Variables that a layer holds itself, not through a layer below it."""
+        return own_variables(layer)
 
     def global_policy(self) -> str:
         """Name of Keras's global dtype policy."""

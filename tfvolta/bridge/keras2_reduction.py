@@ -13,6 +13,7 @@ from typing import Any, Callable, ContextManager, Iterable, Optional
 import tensorflow as tf
 
 from tfvolta.bridge.gradient_path import Arrival, GradientPath, forget_path, path_in_front_of, put_in_front_of
+from tfvolta.bridge.gradient_watch import Size
 from tfvolta.bridge.keras2_functions import reset_functions
 from tfvolta.bridge.keras2_package import Package
 
@@ -98,7 +99,8 @@ def _hook(package: Package, optimizer: Any) -> Callable[..., Any]:
         scaled = isinstance(self, package.scaler)
         checked = scaled and isinstance(self._loss_scale, package.loss_scale._DynamicLossScaleState)
         scale = self.loss_scale if scaled and path.settings.compression else None
-        arrival = Arrival(gradients, variables, scale, checked, reduced)
+        size = Size(self.loss_scale if scaled else None)
+        arrival = Arrival(gradients, variables, scale, checked, reduced, size)
         path.travel(
             arrival, lambda ready: type(self).apply_gradients(self, list(zip(ready, variables)), **named, **already)
         )

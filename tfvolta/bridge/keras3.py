@@ -39,6 +39,7 @@ from tfvolta.bridge.keras3_resuming import ResumingPart
 from tfvolta.bridge.keras3_symbolic import FootprintAdapter
 from tfvolta.bridge.padding_part import PaddingPart
 from tfvolta.bridge.step_metrics import KERAS3
+from tfvolta.bridge.watch_part import WatchPart
 from tfvolta.bridge.xla_part import XlaPart
 from tfvolta.errors import BridgeError, Problem
 
@@ -61,6 +62,9 @@ class _Layers:
 
     def float32_outputs(self, model: Any) -> None:
         keras3_outputs.float32_outputs(model)
+
+    def own_variables(self, layer: Any) -> list[Any]:
+        return keras3_layers.own_variables(layer)
 
     def global_policy(self) -> str:
         return str(keras.config.dtype_policy().name)
@@ -153,6 +157,7 @@ class Keras3Bridge(
     PaddingPart,
     ReductionPart,
     ResumingPart,
+    WatchPart,
     XlaPart,
 ):
     """``tfvolta.bridge.base.Bridge`` for Keras 3."""

@@ -27,6 +27,7 @@ from tfvolta.bridge import (
 )
 from tfvolta.bridge.base import LossScaleSettings, StepCounts
 from tfvolta.bridge.gradient_path import Arrival
+from tfvolta.bridge.gradient_watch import Size
 
 _Wrapper = keras.optimizers.LossScaleOptimizer
 
@@ -69,7 +70,7 @@ class CustomLoopPart:
         _build(optimizer, variables)
         keras3_reduction.take_path(
             optimizer,
-            Arrival(grads, variables, scale=_scale(optimizer), checked=True),
+            Arrival(grads, variables, scale=_scale(optimizer), checked=True, size=Size(_scale(optimizer))),
             lambda ready: keras3_guard.step(optimizer, ready, variables, _take, gradients.all_finite),
         )
 

@@ -44,6 +44,11 @@ def descendants(layer: Any) -> list[Any]:
     return [child for _, child in named_layers(layer)]
 
 
+def own_variables(layer: Any) -> list[Any]:
+    """Variables that a layer holds itself, not through a layer below it."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
 def is_input(layer: Any) -> bool:
     """Whether a layer only declares an input."""
     return isinstance(layer, keras.layers.InputLayer)

@@ -23,6 +23,7 @@ from tfvolta.bridge.gradient_path import (
     path_in_front_of,
     put_in_front_of,
 )
+from tfvolta.bridge.gradient_watch import Size
 from tfvolta.bridge.reduction import ReductionSettings
 from tfvolta.bridge.window import in_xla
 from tfvolta.bridge.wire import Wire, reduce
@@ -158,8 +159,15 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     if not self.built and variables is not None:
         _build(self, variables)
     known = variables or keras3_replicas.innermost(self)._trainable_variables
-    arrival = Arrival(list(grads), known, checked=isinstance(self, _Wrapper))
+    arrival = Arrival(list(grads), known, checked=isinstance(self, _Wrapper), size=Size(_scale(self), carried=True))
     take_path(self, arrival, lambda ready: type(self).apply(self, ready, variables))
+
+
+def _scale(optimizer: Any) -> Any:
+    """The factor that a built optimiser divides gradients by; None where there is none."""
+    if not isinstance(optimizer, _Wrapper):
+        return getattr(optimizer, "loss_scale_factor", None)
+    return tf.convert_to_tensor(optimizer.dynamic_scale.value)
 
 
 def take_path(optimizer: Any, arrival: Arrival, then: Callable[[list[Any]], None]) -> None:

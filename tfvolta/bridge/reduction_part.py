@@ -7,9 +7,11 @@ import functools
 import types
 from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, Protocol
 
-from tfvolta.bridge.gradient_path import ACCUMULATE, UPDATE, GradientPath
+from tfvolta.bridge.gradient_path import ACCUMULATE, UPDATE, WATCH, GradientPath
+from tfvolta.bridge.gradient_watch import GradientWatch
 from tfvolta.bridge.reduction import ReductionGraph, ReductionSettings, ReductionState
 from tfvolta.bridge.reduction_graphs import reduction_graph
+from tfvolta.bridge.watched_function import WatchedFunction, WatchingFunction
 from tfvolta.bridge.window_function import BoundModel, StepFunction, WindowFunction
 from tfvolta.errors import BridgeError, Problem
 
@@ -67,7 +69,7 @@ class ReductionPart:
     def reduction(self, model: Any) -> Optional[ReductionState]:
         """How a model's gradients are reduced, and what was done in the present or last fit; None as in plain Keras."""
         path = path_of(model)
-        return None if path is None else path.state
+        return None if path is None or not path.settings.changes else path.state
 
     def reduction_graphs(self, model: Any) -> Mapping[str, ReductionGraph]:
         """What is reduced in each traced train function, by ``accumulate`` and ``update``; empty before a trace."""
@@ -94,19 +96,44 @@ def install(adapter: Adapter, model: Any, settings: ReductionSettings, taken_ove
         BridgeError: The model was not compiled, or reduces in a way that has no place for it.
     """
     former = path_of(model)
-    if not settings.changes:
+    watch = None if former is None else former.watch
+    if not settings.changes and watch is None:
         return _remove(adapter, model, former)
     _check(model, settings)
     if former is not None and (former.settings, former.taken_over) == (settings, taken_over):
         former.restart(model.distribute_strategy)
         _attach(adapter, model, former)
         return False
-    path = GradientPath(settings, taken_over)
+    _put(adapter, model, GradientPath(settings, taken_over), watch)
+    return True
+
+
+def watch(adapter: Adapter, model: Any, every: Optional[int]) -> bool:
+    """Looks at a model's gradients every so many steps, or no longer; False where it was so.
+
+    Raises:
+        BridgeError: The model was not compiled.
+    """
+    former = path_of(model)
+    present = None if former is None or former.watch is None else former.watch.every
+    if present == every:
+        return False
+    settings = ReductionSettings() if former is None else former.settings
+    if every is None and not settings.changes:
+        return _remove(adapter, model, former)
+    _check(model, settings)
+    path = GradientPath(settings, former is not None and former.taken_over)
+    _put(adapter, model, path, None if every is None else GradientWatch(every))
+    return True
+
+
+def _put(adapter: Adapter, model: Any, path: GradientPath, watch: Optional[GradientWatch]) -> None:
+    """Lets a model's gradients go a path from its next trace on."""
+    path.watch = watch
     model.__dict__[_PATH] = path
     model.__dict__[_MAKE] = types.MethodType(_maker(adapter), model)
     _attach(adapter, model, path)
     adapter.remake(model)
-    return True
 
 
 def _remove(adapter: Adapter, model: Any, path: Optional[GradientPath]) -> bool:
@@ -134,23 +161,41 @@ def _maker(adapter: Adapter) -> Callable[..., Any]:
         if path is None or (self.train_function is not None and not force):
             return type(self).make_train_function(self, force=force)
         _attach(adapter, self, path)
-        if path.settings.every == 1:
-            made = type(self).make_train_function(self, force=True)
-            path.functions = {UPDATE: self.train_function or made}
-            return made
-
-        model = BoundModel(self, functools.partial(adapter.steps, self), functools.partial(adapter.one_step, self))
-        functions = {}
-        for mode in (UPDATE, ACCUMULATE):
-            self.train_function = None
-            with adapter.one_step(self):
-                made = type(self).make_train_function(self, force=True)
-            functions[mode] = StepFunction(self.train_function or made, path, mode, model)
-        path.functions = functions
-        self.train_function = WindowFunction(path, model)
+        batches = functools.partial(adapter.steps, self)
+        watched = None if path.watch is None else _function(adapter, self, path, WATCH)
+        plain = _function(adapter, self, path)
+        if watched is None or path.watch is None:
+            self.train_function = plain
+        else:
+            self.train_function = WatchedFunction(path, path.watch, (plain, watched), batches)
         return self.train_function
 
     return make_train_function
+
+
+def _function(adapter: Adapter, model: Any, path: GradientPath, *modes: str) -> Callable[[Any], Any]:
+    """A train function in which gradients take the path, traced in further modes where they are given."""
+    if path.settings.every == 1:
+        made = _made(model)
+        if modes:
+            return WatchingFunction(made, path)
+        path.functions = {UPDATE: made}
+        return made
+    bound = BoundModel(model, functools.partial(adapter.steps, model), functools.partial(adapter.one_step, model))
+    functions = {}
+    for mode in (UPDATE, ACCUMULATE):
+        with adapter.one_step(model):
+            functions[mode] = StepFunction(_made(model), path, (mode, *modes), bound)
+    if not modes:
+        path.functions = functions
+    return WindowFunction(path, bound, functions)
+
+
+def _made(model: Any) -> Callable[[Any], Any]:
+    """A train function of Keras's that nothing was traced of."""
+    model.train_function = None
+    made = type(model).make_train_function(model, force=True)
+    return model.train_function or made  # type: ignore[no-any-return]
 
 
 def _check(model: Any, settings: ReductionSettings) -> None:

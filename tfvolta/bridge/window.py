@@ -95,10 +95,11 @@ class Window:
         key = key_of(variable)
         if key not in self._sums:
             dtype = values_of(gradient).dtype
-            self._sums[key] = _Sum(_local(variable.shape, tf.float32 if dtype in _HALVES else dtype, "gradient_sum"))
+            dtype = tf.float32 if dtype in _HALVES else dtype
+            self._sums[key] = _Sum(own_variable(variable.shape, dtype, "gradient_sum"))
         found = self._sums[key]
         if isinstance(gradient, tf.IndexedSlices) and found.touched is None and not in_xla():
-            found.touched = _local(variable.shape[:1], tf.float32, "touched_rows")
+            found.touched = own_variable(variable.shape[:1], tf.float32, "touched_rows")
         return found
 
 
@@ -110,7 +111,7 @@ def key_of(variable: Any) -> Any:
     return (variable if container is None else container())._unique_id
 
 
-def _local(shape: Any, dtype: Any, name: str) -> Any:
+def own_variable(shape: Any, dtype: Any, name: str) -> Any:
     """A variable of each replica's own; made past the graph that is being traced."""
     with tf.init_scope():
         return tf.Variable(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, Optional
+from typing import Any, Callable, ContextManager, Mapping, Optional
 
 import tensorflow as tf
 
@@ -34,21 +34,24 @@ class StepFunction:
     Tools that look for ``tf.function`` objects find its own through ``__wrapped__``.
     """
 
-    def __init__(self, made: Callable[[Any], Any], path: GradientPath, mode: str, model: BoundModel):
+    def __init__(self, made: Callable[[Any], Any], path: GradientPath, modes: tuple[str, ...], model: BoundModel):
         """Takes a train function that Keras has made, and traces it anew."""
         self._made = made
+        self._mode = path.mode(*modes)
         found = graphs.outermost(made)
-        self.__wrapped__ = _in_mode(found[0].python_function, path, mode, model) if found else None
+        self.__wrapped__ = _in_mode(found[0].python_function, path, modes, model) if found else None
 
     def __call__(self, iterator: Any) -> Any:
         """Trains a batch; one that comes from Python (``train_on_batch``) by Keras's own function."""
-        traced = self.__wrapped__
-        return self._made(iterator) if traced is None or not isinstance(iterator, _ITERATORS) else traced(iterator)
+        if self.__wrapped__ is not None and isinstance(iterator, _ITERATORS):
+            return self.__wrapped__(iterator)
+        with self._mode:
+            return self._made(iterator)
 
 
-def _in_mode(step: Callable[[Any], Any], path: GradientPath, mode: str, model: BoundModel) -> Any:
+def _in_mode(step: Callable[[Any], Any], path: GradientPath, modes: tuple[str, ...], model: BoundModel) -> Any:
     def train_function(iterator: Any) -> Any:  # autograph has to reach the script's own train step through it
-        with path.mode(mode), model.one_step():
+        with path.mode(*modes), model.one_step():
             outputs = step(iterator)
         return outputs.get_value() if isinstance(outputs, tf.experimental.Optional) else outputs  # of Keras 3
 
@@ -62,22 +65,23 @@ class WindowFunction:
     trained one after the other from here, with no callback and no reading of results in between.
 
     Attributes:
-        path: The way of the gradients; its ``functions`` are those that are run.
+        path: The way of the gradients.
     """
 
-    def __init__(self, path: GradientPath, model: BoundModel):
-        """Takes over a path whose functions were made."""
+    def __init__(self, path: GradientPath, model: BoundModel, functions: Mapping[str, Callable[[Any], Any]]):
+        """Takes over the functions that were made for each mode."""
         self.path = path
         self._model = model
+        self._functions = functions
         self._loop: Optional[_Loop] = None
         windows, rest = divmod(model.steps(), path.settings.every)
-        if windows and not rest and all(graphs.outermost(each) for each in path.functions.values()):
-            self._loop = _Loop(path, windows)
+        if windows and not rest and all(graphs.outermost(each) for each in functions.values()):
+            self._loop = _Loop(functions, windows, path.settings.every)
 
     @property
     def held_functions(self) -> tuple[Callable[..., Any], ...]:
         """The functions that it runs, the outermost first; for what looks for ``tf.function`` objects."""
-        own = tuple(self.path.functions.values())
+        own = tuple(self._functions.values())
         return own if self._loop is None else (self._loop.function, *own)
 
     def __call__(self, iterator: Any) -> Any:
@@ -94,7 +98,7 @@ class WindowFunction:
         outputs = None
         for done in range(steps):
             try:
-                outputs = self.path.step(iterator)
+                outputs = self.path.step(iterator, self._functions)
             except _END:
                 if not done:
                     raise
@@ -123,11 +127,11 @@ class _Loop:
         trained: Batches that it has trained so far.
     """
 
-    def __init__(self, path: GradientPath, windows: int):
-        self._every = path.settings.every
-        self.batches = windows * self._every
-        self._updates = graphs.outermost(path.functions[UPDATE])[0]
-        self._adds = graphs.outermost(path.functions[ACCUMULATE])[0]
+    def __init__(self, functions: Mapping[str, Callable[[Any], Any]], windows: int, every: int):
+        self._every = every
+        self.batches = windows * every
+        self._updates = graphs.outermost(functions[UPDATE])[0]
+        self._adds = graphs.outermost(functions[ACCUMULATE])[0]
         self.trained = 0
         with tf.init_scope(), tf.device("CPU:0"):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="trained_batches")

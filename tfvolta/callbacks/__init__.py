@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.cudnn_workspace import CudnnWorkspace
     from tfvolta.callbacks.device_memory import DeviceMemory
     from tfvolta.callbacks.first_rank_output import FirstRankOutput
+    from tfvolta.callbacks.gradient_monitor import GradientMonitor
     from tfvolta.callbacks.horovod import Horovod
     from tfvolta.callbacks.kernels import Kernels
     from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
@@ -34,6 +35,7 @@ _MODULES = {
     "CudnnWorkspace": "cudnn_workspace",
     "DeviceMemory": "device_memory",
     "FirstRankOutput": "first_rank_output",
+    "GradientMonitor": "gradient_monitor",
     "Horovod": "horovod",
     "Kernels": "kernels",
     "LossScaleMonitor": "loss_scale_monitor",
@@ -55,6 +57,7 @@ __all__ = [
     "CudnnWorkspace",
     "DeviceMemory",
     "FirstRankOutput",
+    "GradientMonitor",
     "Horovod",
     "Kernels",
     "LossScaleMonitor",

@@ -9,6 +9,7 @@ from tfvolta.callbacks.apply_plan import ApplyPlan
 from tfvolta.callbacks.averaged_weights import AveragedWeights
 from tfvolta.callbacks.base import Callback
 from tfvolta.callbacks.device_memory import DeviceMemory
+from tfvolta.callbacks.gradient_monitor import GradientMonitor
 from tfvolta.callbacks.horovod import rank_callbacks
 from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
@@ -51,6 +52,9 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
         callbacks.append(throughput)
     if monitor.loss_scale:
         callbacks.append(LossScaleMonitor(session=session))
+    watched = session.config.gradient_monitor
+    if watched is not None:
+        callbacks.append(GradientMonitor(watched.every_steps, watched.groups, session))
     if monitor.memory:
         callbacks.append(DeviceMemory(session=session))
     if session.place.heartbeats is not None or any(step.knob.name == Watchdog.name for step in session.plan.steps):

@@ -18,7 +18,7 @@ from tfvolta.config.distribution import (
     Watchdog,
 )
 from tfvolta.config.kernels import Kernels
-from tfvolta.config.precision import LossScale
+from tfvolta.config.precision import GradientMonitor, LossScale
 from tfvolta.config.section import Section
 from tfvolta.config.training import Addons, LearningRate, Optimizer
 
@@ -158,6 +158,7 @@ class Config(Section):
     fit: Optional[Fit] = None
     checkpoint: Optional[Checkpoint] = None
     watchdog: Optional[Watchdog] = None
+    gradient_monitor: Optional[GradientMonitor] = None
     monitor: Monitor = Field(default_factory=lambda: Monitor())
     debug: Optional[Debug] = None
 

@@ -17,6 +17,7 @@ from tfvolta.knobs.determinism import Determinism
 from tfvolta.knobs.drop_remainder import DropRemainder
 from tfvolta.knobs.first_all_reduce import FirstAllReduce
 from tfvolta.knobs.gpu_threads import GpuThreadMode, GpuThreads
+from tfvolta.knobs.gradient_monitor import GradientMonitor
 from tfvolta.knobs.horovod_environment import (
     HorovodAutotune,
     HorovodCycle,
@@ -92,6 +93,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     CudnnRnn,
     LayoutOptimizer,
     Checkpointing,
+    GradientMonitor,
     Uneven,
     Watchdog,
 )
