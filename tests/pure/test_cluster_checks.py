@@ -79,6 +79,22 @@ def test_an_own_address_that_is_another_machines(monkeypatch: pytest.MonkeyPatch
     assert problem.fix == "this machine is that of worker 1: give this process that task"
 
 
+def test_two_names_of_one_machine_with_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"node9": (LOCAL,), "node10": (LOCAL,), "node11": ("127.0.0.2",)}
+    monkeypatch.setattr("tfvolta.cluster.checks._addresses", lambda host: known[host])
+    port = free_port()
+    (problem,) = network_problems(cluster_at(f"node9:{port}", f"node10:{port}", f"node11:{port}"), {})
+    assert problem.where == f"worker 1: node10:{port}" and problem.received == "the machine and the port of worker 0"
+    assert network_problems(cluster_at(f"node9:{port}", f"node10:{free_port()}", f"node11:{port}"), {}) == []
+
+
+def test_a_loopback_address_where_others_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {LOCAL: (LOCAL,), "away": ("192.0.2.7",)}
+    monkeypatch.setattr("tfvolta.cluster.checks._addresses", lambda host: known[host])
+    (problem,) = network_problems(cluster_at(f"{LOCAL}:{free_port()}", "away:5000"), {})
+    assert problem.where.startswith("worker 0: 127.0.0.1") and "worker 1 is at away:5000" in problem.received
+
+
 def test_inside_kubernetes_the_meeting_finds_out() -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
     assert network_problems(cluster_at("no-such.invalid:1", "nor-this.invalid:1"), pod) == []

@@ -104,6 +104,10 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     ),
     "index negative": (json.dumps({"cluster": TWO, "task": {"type": "worker", "index": -1}}), ["task.index | -1"]),
     "index a fraction": (json.dumps({"cluster": TWO, "task": {"type": "worker", "index": 0.5}}), ["task.index | 0.5"]),
+    "index a superscript": (
+        json.dumps({"cluster": TWO, "task": {"type": "worker", "index": "\u00b2"}}),
+        ["task.index"],
+    ),
     "index true": (json.dumps({"cluster": TWO, "task": {"type": "worker", "index": True}}), ["task.index | true"]),
     "index missing": (json.dumps({"cluster": TWO, "task": {"type": "worker"}}), ["task.index | no index"]),
     "type missing": (json.dumps({"cluster": TWO, "task": {"index": 0}}), ["task.type | no type"]),
@@ -114,6 +118,22 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "duplicate address": (
         json.dumps({"cluster": {"worker": ["a:1", "b:1", "A:1"]}, "task": FIRST}),
         ["a:1 for worker 0 and worker 2"],
+    ),
+    "one socket under two names": (
+        json.dumps({"cluster": {"worker": ["localhost:5000", "127.0.0.1:5000"]}, "task": FIRST}),
+        ["localhost:5000 for worker 0 and worker 1"],
+    ),
+    "one port in two spellings": (
+        json.dumps({"cluster": {"worker": ["a:5000", "a.:05000"]}, "task": FIRST}),
+        ["a:5000 for worker 0 and worker 1"],
+    ),
+    "a job twice": (
+        '{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+        ['"worker" twice | put everything of "worker" under one key'],
+    ),
+    "no address to connect to": (
+        json.dumps({"cluster": {"worker": ["0.0.0.0:1", "[::]:1"]}, "task": FIRST}),
+        ["worker[0] | 0.0.0.0:1", "worker[1] | [::]:1"],
     ),
     "duplicate across jobs": (
         json.dumps({"cluster": {"worker": ["a:1"], "ps": ["a:1"]}, "task": FIRST}),

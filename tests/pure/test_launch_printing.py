@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import subprocess
 import sys
@@ -65,6 +66,15 @@ def test_a_script_for_two_dgx1() -> None:
     assert words[-9:] == [sys.executable, "-m", "tfvolta", "run", *CONFIG, "train.py", "--rate", "it's"]
 
 
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [('jobs/my train "v2".py', "my_train_v2"), ("it's.py", "it_s"), ("--.py", "--"), ("''.py", "train")],
+)
+def test_the_job_is_named_in_one_word(script: str, name: str) -> None:
+    asked = dataclasses.replace(request("multi_worker_mirrored", 2), script=script)
+    assert options(checked(sbatch_script(asked, load("cpu"), 1, [], {})))["--job-name"] == name
+
+
 def test_parameter_servers_are_tasks_too() -> None:
     lines = checked(sbatch_script(request("parameter_server", 2), load("cpu"), 2, [], {}))
     assert options(lines)["--ntasks"] == "4" and "--gpus-per-task" not in options(lines)
@@ -77,8 +87,9 @@ def test_horovod_is_started_by_its_own_launcher_on_the_jobs_machines() -> None:
     assert lines[-1].startswith('horovodrun -np 8 -H "$hosts" --gloo ') and lines[-1].endswith("'it'\"'\"'s'")
 
 
-def test_slurm_starts_a_failed_job_again() -> None:
-    lines = checked(sbatch_script(request("multi_worker_mirrored", 2, max_restarts=3), load("cpu"), 1, [], {}))
+@pytest.mark.parametrize("kind", ["multi_worker_mirrored", "horovod"])
+def test_slurm_starts_a_failed_job_again(kind: str) -> None:
+    lines = checked(sbatch_script(request(kind, 2, max_restarts=3), load("cpu"), 1, [], {}))
     assert "--requeue" in options(lines)
     assert "code != 0" in lines[-2] and "SLURM_RESTART_COUNT:-0} < 3" in lines[-2] and "code != 2" in lines[-2]
     assert lines[-1] == "exit $code"

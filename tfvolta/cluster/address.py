@@ -8,6 +8,7 @@ from typing import Union
 from tfvolta.errors import Problem
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "ip6-localhost"})
+_UNSPECIFIED = frozenset({"0.0.0.0", "::", "0"})
 _HOST = re.compile(r"^(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?)$")
 
 
@@ -31,6 +32,12 @@ def is_loopback(host: str) -> bool:
     return host.lower() in LOOPBACK or re.fullmatch(r"127(?:\.\d{1,3}){3}", host) is not None
 
 
+def same_place(address: str) -> tuple[str, int]:
+    """Host and port of a checked address, equal for two spellings that mean the same socket."""
+    host = host_of(address).lower().rstrip(".")
+    return ("localhost" if is_loopback(host) else host), port_of(address)
+
+
 def checked_address(where: str, text: object) -> Union[str, Problem]:
     """An address as it was given, or what is wrong with it.
 
@@ -50,7 +57,10 @@ def checked_address(where: str, text: object) -> Union[str, Problem]:
         return Problem(where, expected, text, why="workers find each other by host and port", fix=_with_port(text))
     if not _HOST.match(host):
         return Problem(where, expected, text, why=f"{host!r} is no host name", fix='write "host:port", without spaces')
-    if not re.fullmatch(r"\d+", port):
+    if host.strip("[]") in _UNSPECIFIED:
+        why = f"{host} means every address of a machine: one can listen there, and nobody can connect to it"
+        return Problem(where, "a host that the other workers can reach", text, why, f'write "node1:{port}"')
+    if not re.fullmatch(r"[0-9]+", port):
         return Problem(where, "a port number after the colon", text, f"{port!r} is no number", f'write "{host}:12345"')
     if not 1 <= int(port) <= 65535:
         why = f"{port} is no port" if int(port) else "port 0 means any port, which the others cannot know"

@@ -7,7 +7,7 @@ import errno
 import socket
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from tfvolta.cluster.address import host_of, is_loopback
+from tfvolta.cluster.address import host_of, is_loopback, port_of
 from tfvolta.cluster.cluster import Cluster
 from tfvolta.errors import Problem
 from tfvolta.facts.visibility import visible_gpus
@@ -101,6 +101,7 @@ def network_problems(cluster: Cluster, environ: Mapping[str, str], started: bool
         names.setdefault(host_of(address), f"{job} {index}")
     addresses = look_up([*names, own])
     problems = [_unresolvable(names.get(host, cluster.name), host) for host in addresses if not addresses[host]]
+    problems += _one_socket_twice(cluster, addresses) or _unreachable(cluster, addresses)
     if not addresses[own]:
         return problems
     here = any(_is_here(address) for address in addresses[own])
@@ -143,6 +144,47 @@ def _unresolvable(name: str, host: str) -> Problem:
         why="neither /etc/hosts nor a name server knows it",
         fix=f"correct the name, use an IP address, or add {host} to /etc/hosts on every machine",
     )
+
+
+def _one_socket_twice(cluster: Cluster, addresses: Mapping[str, tuple[str, ...]]) -> list[Problem]:
+    """The problems with names that are one machine, and one port for both."""
+    taken: dict[tuple[str, int], str] = {}
+    found = []
+    for job, index, address in cluster.members():
+        name = f"{job} {index}"
+        owners = [taken.setdefault((at, port_of(address)), name) for at in addresses.get(host_of(address), ())]
+        other = next((owner for owner in owners if owner != name), None)
+        if other is not None:
+            found.append(
+                Problem(
+                    where=f"{name}: {address}",
+                    expected="a port of its own for each process of one machine",
+                    received=f"the machine and the port of {other}",
+                    why="two processes cannot listen on one port; one of them would fail or wait for ever",
+                    fix="give each process on one machine another port, or correct the host names",
+                )
+            )
+    return found
+
+
+def _unreachable(cluster: Cluster, addresses: Mapping[str, tuple[str, ...]]) -> list[Problem]:
+    """The problem with a loopback address where others of the cluster are on other machines."""
+    members = cluster.members()
+    local = next((each for each in members if is_loopback(host_of(each[2]))), None)
+    away = next(
+        (each for each in members if (at := addresses.get(host_of(each[2]), ())) and not any(map(_is_here, at))), None
+    )
+    if local is None or away is None:
+        return []
+    return [
+        Problem(
+            where=f"{local[0]} {local[1]}: {local[2]}",
+            expected="an address that all machines reach",
+            received=f"{host_of(local[2])}, while {away[0]} {away[1]} is at {away[2]}",
+            why=f"{host_of(local[2])} means on each machine that machine itself",
+            fix="write the machine's name or its address in the network",
+        )
+    ]
 
 
 def _elsewhere(cluster: Cluster, own: str, addresses: Mapping[str, tuple[str, ...]]) -> Problem:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from typing import Any, Mapping, Optional
 
-from tfvolta.cluster.address import checked_address
+from tfvolta.cluster.address import checked_address, same_place
 from tfvolta.cluster.cluster import JOBS
 from tfvolta.cluster.finding import Finding, Resolver, Surroundings
 from tfvolta.cluster.roles import addressed
@@ -25,6 +26,24 @@ _EXAMPLE = '{"cluster": {"worker": ["node1:12345", "node2:12345"]}, "task": {"ty
 _OTHER_KEYS = ("rpc_layer", "environment", "session_master", "eval_session_master", "master_target", "job", "shared")
 
 
+class _TwiceError(Exception):
+    """A key stands twice in one object, of which JSON's reader would keep the last."""
+
+    def __init__(self, key: str):
+        super().__init__(key)
+        fix = f'put everything of "{key}" under one key'
+        self.problem = Problem(_WHERE, "each key once", f'"{key}" twice', "only the last of them would count", fix)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _TwiceError(key)
+        found[key] = value
+    return found
+
+
 def _mark(surroundings: Surroundings) -> Optional[str]:
     return VARIABLE if VARIABLE in surroundings.environ else None
 
@@ -33,7 +52,9 @@ def read(surroundings: Surroundings) -> Finding:
     """The cluster that TF_CONFIG describes, or everything that is wrong with it."""
     text = surroundings.environ[VARIABLE]
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=_object)
+    except _TwiceError as error:
+        return Finding(problems=(error.problem,))
     except ValueError as error:
         return Finding(problems=(_not_json(text, error),))
     if not isinstance(content, dict) or not content:
@@ -136,19 +157,22 @@ def _count_jobs(where: str, addresses: Mapping[str, tuple[str, ...]], problems: 
 
 
 def _twice(where: str, addresses: Mapping[str, tuple[str, ...]]) -> list[Problem]:
-    places: dict[str, list[str]] = {}
+    places: dict[tuple[str, int], list[str]] = {}
+    first: dict[tuple[str, int], str] = {}
     for job, tasks in addresses.items():
         for index, address in enumerate(tasks):
-            places.setdefault(address.lower(), []).append(f"{job} {index}")
+            place = same_place(address)
+            places.setdefault(place, []).append(f"{job} {index}")
+            first.setdefault(place, address.lower())
     return [
         Problem(
             where=where,
             expected="an address of its own for each task",
-            received=f"{address} for {' and '.join(names)}",
+            received=f"{first[place]} for {' and '.join(names)}",
             why="two processes cannot listen on one port; one of them would fail or wait for ever",
             fix="give each task on one host a port of its own",
         )
-        for address, names in places.items()
+        for place, names in places.items()
         if len(names) > 1
     ]
 
@@ -177,7 +201,7 @@ def _task(content: Mapping[str, Any], problems: list[Problem], notes: list[str])
 
 def _index(where: str, task: Mapping[str, Any], problems: list[Problem], notes: list[str]) -> Optional[int]:
     value = task.get("index")
-    if isinstance(value, str) and value.strip().isdigit():
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
         notes.append(f'The index "{value}" in {VARIABLE} is a text; it is taken as the number {int(value)}.')
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

@@ -6,6 +6,7 @@ Source: sbatch(1) and srun(1).
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from pathlib import Path
 from typing import Mapping, Sequence
@@ -80,7 +81,7 @@ def _problems(request: Request, facts: Facts, nodes: int) -> list[Problem]:
 def _resources(request: Request, facts: Facts, nodes: int) -> list[str]:
     total = len(request.tasks)
     each = math.ceil(total / nodes)
-    options = [f"--job-name={Path(request.script).stem}", "--output=%x-%j.out", f"--nodes={nodes}"]
+    options = [f"--job-name={_job_name(request.script)}", "--output=%x-%j.out", f"--nodes={nodes}"]
     options += [f"--ntasks={total}", f"--ntasks-per-node={each}"]
     if facts.gpus:
         # horovodrun starts its ranks beside Slurm's tasks, so that GPUs belong to the machine.
@@ -88,6 +89,11 @@ def _resources(request: Request, facts: Facts, nodes: int) -> list[str]:
     cpus = facts.cpu.cores // max(each, len(facts.gpus))
     options += [f"--cpus-per-task={cpus}"] if cpus > 0 else []
     return [*options, "--requeue"] if request.max_restarts else options
+
+
+def _job_name(script: str) -> str:
+    """The script's name as one word, which sbatch also makes the name of the output file of."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(script).stem).strip("_") or "train"
 
 
 def _environment(request: Request, environ: Mapping[str, str]) -> list[str]:
@@ -105,12 +111,17 @@ def _start(request: Request, nodes: int) -> list[str]:
     if request.kind == "horovod":
         each = math.ceil(request.workers / nodes)
         hosts = f"scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed 's/$/:{each}/' | paste -sd, -"
-        return [f"hosts=$({hosts})", " ".join(horovodrun_words(request, "-H", '"$hosts"'))]
-    if request.max_restarts:
-        end = 'scontrol requeue "$SLURM_JOB_ID"'
-        again = f"(( ${{SLURM_RESTART_COUNT:-0}} < {request.max_restarts} && code != 2 ))"
-        return [f"code=0; {_srun(request)} || code=$?", f"if (( code != 0 )) && {again}; then {end}; fi", "exit $code"]
-    return [_srun(request)]
+        return [f"hosts=$({hosts})", *_again(request, " ".join(horovodrun_words(request, "-H", '"$hosts"')))]
+    return _again(request, _srun(request))
+
+
+def _again(request: Request, command: str) -> list[str]:
+    """The command, and the job put back into the queue where it failed and may be started again."""
+    if not request.max_restarts:
+        return [command]
+    end = 'scontrol requeue "$SLURM_JOB_ID"'
+    again = f"(( ${{SLURM_RESTART_COUNT:-0}} < {request.max_restarts} && code != 2 ))"
+    return [f"code=0; {command} || code=$?", f"if (( code != 0 )) && {again}; then {end}; fi", "exit $code"]
 
 
 def _srun(request: Request) -> str:
