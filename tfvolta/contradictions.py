@@ -91,7 +91,7 @@ def find_contradictions(request: Request, steps: Sequence[tuple[Knob, Any]]) -> 
     for knob, value in steps:
         for variable, expected in knob.variables(value).items():
             received = user.get(variable)
-            if received is None or variable == "XLA_FLAGS":
+            if received is None or variable in ("XLA_FLAGS", "TF_XLA_FLAGS"):
                 continue
             if _differs(expected, received):
                 found.append(_problem(request, knob.keys[0], variable, expected, received))
@@ -111,6 +111,9 @@ def _flag_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[
         _, conflicts = merge_flags(user["XLA_FLAGS"], flags)
         for conflict in conflicts:
             yield _problem(request, "xla.flags", "XLA_FLAGS", " ".join(flags), str(conflict))
+    directory, folder = request.get("xla.cache_directory"), "--tf_xla_persistent_cache_directory="
+    if directory and folder in user.get("TF_XLA_FLAGS", ""):
+        yield _problem(request, "xla.cache_directory", "TF_XLA_FLAGS", f"without {folder}", user["TF_XLA_FLAGS"])
     auto_jit = (
         "--tf_xla_auto_jit=" in user.get("TF_XLA_FLAGS", "") and "--tf_xla_auto_jit=0" not in user["TF_XLA_FLAGS"]
     )

@@ -81,6 +81,9 @@ class Xla(Section):
     remainder: Optional[Literal["keep", "drop", "pad"]] = Field(
         None, description="What becomes of the last, smaller batch of an epoch; pad fills it up with rows of no weight."
     )
+    cache_directory: Optional[str] = Field(
+        None, min_length=1, description="Folder in which compiled steps are kept for later runs."
+    )
     flags: list[Annotated[str, Field(pattern=r"^--")]] = Field(
         default_factory=list, description="Entries for XLA_FLAGS, such as --xla_gpu_autotune_level=4."
     )

@@ -48,6 +48,7 @@ from tfvolta.knobs.threads import InterOpThreads, IntraOpThreads
 from tfvolta.knobs.uneven import Uneven
 from tfvolta.knobs.visibility import VisibleDevices
 from tfvolta.knobs.watchdog import Watchdog
+from tfvolta.knobs.xla_cache import XlaCache
 from tfvolta.knobs.xla_environment import XlaFlags
 
 _KNOBS: tuple[type[Knob], ...] = (
@@ -59,6 +60,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     CudnnWorkspace,
     CudnnAutotune,
     XlaFlags,
+    XlaCache,  # after the flags, which are part of its folder's name
     Nccl,
     HorovodFusion,
     HorovodCycle,
