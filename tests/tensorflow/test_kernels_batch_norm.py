@@ -7,16 +7,15 @@ from typing import Any, Callable, Iterator
 import numpy as np
 import pytest
 
-from tests.stack import KERAS3, STACK, keras, tf
+from tests.stack import KERAS3, keras, tf
 
 if not KERAS3:
     pytest.skip("Keras 2 normalises with the fused operation by itself", allow_module_level=True)
 
-from tfvolta.bridge import bridge_for_stack
+from tests.tensorflow.kernel_cases import BRIDGE, far, norm_passes, pair
 from tfvolta.bridge.kernel_records import BATCH_NORM
 
 layers = keras.layers
-BRIDGE = bridge_for_stack(STACK)
 RANDOM = np.random.default_rng(3)
 SHAPES = {2: (24, 5), 3: (4, 6, 5), 4: (4, 6, 7, 5), 5: (3, 2, 4, 3, 5)}
 TOLERANCE = {"float32": 1e-5, "mixed_float16": 1e-3, "mixed_bfloat16": 8e-3}
@@ -29,55 +28,11 @@ def _plain_policy() -> Iterator[None]:
     BRIDGE.set_global_policy("float32")
 
 
-def pair(shape: tuple[int, ...], policy: str = "float32", **arguments: Any) -> tuple[Any, Any]:
-    """A model of one layer with weights of no special value as Keras runs it, and the same one fused."""
-    models = []
-    for _ in range(2):
-        inputs = keras.Input(shape[1:])
-        norm = layers.BatchNormalization(dtype=keras.DTypePolicy(policy), name="norm", **arguments)
-        models.append(keras.Model(inputs, norm(inputs)))
-    numbers = np.random.default_rng(9)
-    weights = [numbers.uniform(0.5, 1.5, weight.shape) for weight in models[0].get_weights()]
-    for model in models:
-        model.set_weights(weights)
-    change = BRIDGE.install_kernel(models[1], BATCH_NORM)
-    assert change.served == ("norm",) and not change.left
-    return models[0], models[1]
-
-
-def passes(model: Any, x: Any, seed: Any, training: bool) -> dict[str, Any]:
-    """Output, gradients of the inputs and of the weights, and the moving statistics after the call."""
-
-    @tf.function
-    def run(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = model(x, training=training)
-            loss = tf.reduce_sum(tf.cast(y, tf.float32) * seed)
-        weights = [weight.value for weight in model.trainable_variables]
-        return [y, *tape.gradient(loss, [x, *weights])]
-
-    y, *gradients = run(tf.constant(x))
-    operations = run.get_concrete_function(tf.constant(x)).graph.get_operations()
-    return {
-        "output": y.numpy(),
-        "gradients": [gradient.numpy() for gradient in gradients],
-        "moved": [weight.numpy() for weight in model.layers[-1].non_trainable_variables],
-        "fused": [operation.get_attr("T").name for operation in operations if operation.type == "FusedBatchNormV3"],
-    }
-
-
-def far(found: Any, wanted: Any) -> float:
-    """Largest difference, relative to the largest value."""
-    found, wanted = np.asarray(found, "float64"), np.asarray(wanted, "float64")
-    return float(np.max(np.abs(found - wanted)) / max(float(np.max(np.abs(wanted))), 1e-3))
-
-
 def compare(shape: tuple[int, ...], policy: str, training: bool, **arguments: Any) -> None:
     plain, fused = pair(shape, policy, **arguments)
     x = (RANDOM.normal(2.0, 3.0, shape)).astype("float32")
     seed = RANDOM.normal(size=shape).astype("float32")
-    wanted, found = passes(plain, x, seed, training), passes(fused, x, seed, training)
+    wanted, found = norm_passes(plain, x, seed, training), norm_passes(fused, x, seed, training)
     assert wanted["fused"] == []
     assert found["fused"] == [{"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}.get(policy, "float32")]
     assert found["output"].dtype == wanted["output"].dtype

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import pytest
 
-from tests.stack import KERAS3, STACK, keras, tf
+from tests.stack import KERAS3, keras
 from tests.tensorflow.cudnn_stand_in import StandIn
 
 if not KERAS3:
     pytest.skip("Keras 2 chooses cuDNN's sequences by itself", allow_module_level=True)
 
-from tfvolta.bridge import bridge_for_stack, cudnn_sequence, keras3_cudnn_rnn
+from tests.tensorflow.kernel_cases import (
+    BATCH,
+    BRIDGE,
+    FEATURES,
+    KINDS,
+    MASKS,
+    ON_CUDNN,
+    RANDOM,
+    RIGHT,
+    TIME,
+    UNITS,
+    X,
+    equal,
+    layer,
+    recurrent_passes,
+    served,
+)
+from tfvolta.bridge import cudnn_sequence, keras3_cudnn_rnn
 from tfvolta.bridge.kernel_records import RECURRENT
 
 layers = keras.layers
-BRIDGE = bridge_for_stack(STACK)
-RANDOM = np.random.default_rng(4)
-BATCH, TIME, FEATURES, UNITS = 5, 4, 3, 4
-X = RANDOM.normal(size=(BATCH, TIME, FEATURES)).astype("float32")
-FULL = np.ones((BATCH, TIME), bool)
-RIGHT = np.arange(TIME)[None, :] < np.array([4, 2, 1, 3, 4])[:, None]
-MASKS = {
-    "none": None,
-    "full": FULL,
-    "right": RIGHT,
-    "left": RIGHT[:, ::-1],
-    "hole": np.where(np.arange(TIME) == 1, False, FULL),
-    "empty row": np.where(np.arange(BATCH)[:, None] == 2, False, RIGHT),
-}
-ON_CUDNN = ("none", "full", "right")
-KINDS = {"lstm": layers.LSTM, "gru": layers.GRU}
 
 
 @pytest.fixture
@@ -48,59 +49,12 @@ def cudnn(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     BRIDGE.set_global_policy("float32")
 
 
-def layer(kind: str, policy: str = "float32", **arguments: Any) -> Any:
-    """A built layer with weights of no special value; biases are not zero."""
-    keras.utils.set_random_seed(2)
-    made = KINDS[kind](UNITS, dtype=keras.DTypePolicy(policy), name="loop", **arguments)
-    made.build((BATCH, TIME, FEATURES))
-    numbers = np.random.default_rng(8)
-    made.set_weights([numbers.normal(0.0, 0.6, weight.shape) for weight in made.get_weights()])
-    return made
-
-
-def served(made: Any) -> Any:
-    """The layer, or the layers in it, put on cuDNN."""
-    holder = keras.Sequential([made])
-    change = BRIDGE.install_kernel(holder, RECURRENT)
-    assert change.served and not [each for each in change.left if each.class_name != "Bidirectional"]
-    return made
-
-
-def passes(made: Any, mask: Optional[Any], training: bool = True, states: Any = None) -> list[np.ndarray[Any, Any]]:
-    """Outputs and states, then gradients of the inputs and the weights, with masked outputs weighing nothing."""
-    weigh = np.random.default_rng(6).normal(size=(BATCH, TIME, 2 * UNITS)).astype("float32")
-
-    def run(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            given = {} if states is None else {"initial_state": [tf.constant(state) for state in states]}
-            results = made(x, mask=None if mask is None else tf.constant(mask), training=training, **given)
-            results = list(results) if isinstance(results, (list, tuple)) else [results]
-            loss = 0.0
-            for result in results:
-                weight = weigh[:, :, : result.shape[-1]] if len(result.shape) == 3 else weigh[:, 0, : result.shape[-1]]
-                loss += tf.reduce_sum(tf.cast(result, tf.float32) * weight)
-        weights = [weight.value for weight in made.trainable_variables]
-        return results, tape.gradient(loss, [x, *weights])
-
-    results, gradients = run(tf.constant(X))
-    return [each.numpy() for each in (*results, *gradients)]
-
-
-def equal(found: list[Any], wanted: list[Any], tolerance: float) -> None:
-    assert len(found) == len(wanted)
-    for mine, keras_own in zip(found, wanted):
-        assert mine.dtype == keras_own.dtype and mine.shape == keras_own.shape
-        mine, keras_own = mine.astype("float64"), keras_own.astype("float64")
-        assert np.max(np.abs(mine - keras_own)) < tolerance * max(1.0, np.max(np.abs(keras_own)))
-
-
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("mask", sorted(MASKS))
 def test_masks_equal_keras(kind: str, mask: str, cudnn: StandIn) -> None:
     arguments = {"return_sequences": True, "return_state": True}
-    wanted = passes(layer(kind, use_cudnn=False, **arguments), MASKS[mask])
-    equal(passes(served(layer(kind, **arguments)), MASKS[mask]), wanted, 1e-5)
+    wanted = recurrent_passes(layer(kind, use_cudnn=False, **arguments), MASKS[mask])
+    equal(recurrent_passes(served(layer(kind, **arguments)), MASKS[mask]), wanted, 1e-5)
     on_cudnn = [("CudnnRNNV2" if mask == "none" else "CudnnRNNV3", kind, "float32")]
     assert cudnn.calls == (on_cudnn if mask in ON_CUDNN else [])
 
@@ -108,23 +62,23 @@ def test_masks_equal_keras(kind: str, mask: str, cudnn: StandIn) -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("mask", ["none", "right", "empty row"])
 def test_the_last_output_equals_keras(kind: str, mask: str, cudnn: StandIn) -> None:
-    wanted = passes(layer(kind, use_cudnn=False), MASKS[mask])
-    equal(passes(served(layer(kind)), MASKS[mask]), wanted, 1e-5)
+    wanted = recurrent_passes(layer(kind, use_cudnn=False), MASKS[mask])
+    equal(recurrent_passes(served(layer(kind)), MASKS[mask]), wanted, 1e-5)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("mask", sorted(MASKS))
 def test_backwards_equals_keras(kind: str, mask: str, cudnn: StandIn) -> None:
     arguments = {"return_sequences": True, "return_state": True, "go_backwards": True}
-    wanted = passes(layer(kind, use_cudnn=False, **arguments), MASKS[mask])
-    equal(passes(served(layer(kind, **arguments)), MASKS[mask]), wanted, 1e-5)
+    wanted = recurrent_passes(layer(kind, use_cudnn=False, **arguments), MASKS[mask])
+    equal(recurrent_passes(served(layer(kind, **arguments)), MASKS[mask]), wanted, 1e-5)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("mask", ["none", "right"])
 def test_float16_runs_in_float16(kind: str, mask: str, cudnn: StandIn) -> None:
-    wanted = passes(layer(kind, "mixed_float16", use_cudnn=False, return_sequences=True), MASKS[mask])
-    found = passes(served(layer(kind, "mixed_float16", return_sequences=True)), MASKS[mask])
+    wanted = recurrent_passes(layer(kind, "mixed_float16", use_cudnn=False, return_sequences=True), MASKS[mask])
+    found = recurrent_passes(served(layer(kind, "mixed_float16", return_sequences=True)), MASKS[mask])
     equal(found[:1], wanted[:1], 5e-3)  # both round each single operation to float16, in another order
     equal(found[1:], wanted[1:], 1e-2)
     assert {dtype for _, _, dtype in cudnn.calls} == {"float16"}
@@ -133,14 +87,14 @@ def test_float16_runs_in_float16(kind: str, mask: str, cudnn: StandIn) -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_initial_states(kind: str, cudnn: StandIn) -> None:
     states = [RANDOM.normal(size=(BATCH, UNITS)).astype("float32") for _ in range(2 if kind == "lstm" else 1)]
-    wanted = passes(layer(kind, use_cudnn=False), None, states=states)
-    equal(passes(served(layer(kind)), None, states=states), wanted, 1e-5)
+    wanted = recurrent_passes(layer(kind, use_cudnn=False), None, states=states)
+    equal(recurrent_passes(served(layer(kind)), None, states=states), wanted, 1e-5)
 
 
 def test_the_same_inputs_are_dropped(cudnn: StandIn) -> None:
     plain, fast = (layer("lstm", dropout=0.5, seed=3, **more) for more in ({"use_cudnn": False}, {}))
-    equal(passes(served(fast), None), passes(plain, None), 1e-5)
-    equal(passes(fast, None, training=False), passes(plain, None, training=False), 1e-5)
+    equal(recurrent_passes(served(fast), None), recurrent_passes(plain, None), 1e-5)
+    equal(recurrent_passes(fast, None, training=False), recurrent_passes(plain, None, training=False), 1e-5)
     assert len(cudnn.calls) == 2
 
 
@@ -162,8 +116,8 @@ def both_ways(kind: str, **arguments: Any) -> Any:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("mask", ["none", "right", "left"])
 def test_bidirectional_equals_keras(kind: str, mask: str, cudnn: StandIn) -> None:
-    wanted = passes(both_ways(kind, use_cudnn=False), MASKS[mask])
-    equal(passes(served(both_ways(kind)), MASKS[mask]), wanted, 1e-5)
+    wanted = recurrent_passes(both_ways(kind, use_cudnn=False), MASKS[mask])
+    equal(recurrent_passes(served(both_ways(kind)), MASKS[mask]), wanted, 1e-5)
     assert len(cudnn.calls) == (2 if mask in ON_CUDNN else 0)
 
 
