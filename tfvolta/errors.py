@@ -153,3 +153,7 @@ class ClusterWarning(TfvoltaWarning):
 
 class RecompilationWarning(TfvoltaWarning):
     """XLA compiles the train step more often than once."""
+
+
+class InputBoundWarning(TfvoltaWarning):
+    """Training spends a share of its time waiting for data."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.first_rank_output import FirstRankOutput
     from tfvolta.callbacks.gradient_monitor import GradientMonitor
     from tfvolta.callbacks.horovod import Horovod
+    from tfvolta.callbacks.input_share import InputShare
     from tfvolta.callbacks.kernels import Kernels
     from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
     from tfvolta.callbacks.memory_growth import MemoryGrowth
@@ -37,6 +38,7 @@ _MODULES = {
     "FirstRankOutput": "first_rank_output",
     "GradientMonitor": "gradient_monitor",
     "Horovod": "horovod",
+    "InputShare": "input_share",
     "Kernels": "kernels",
     "LossScaleMonitor": "loss_scale_monitor",
     "MemoryGrowth": "memory_growth",
@@ -59,6 +61,7 @@ __all__ = [
     "FirstRankOutput",
     "GradientMonitor",
     "Horovod",
+    "InputShare",
     "Kernels",
     "LossScaleMonitor",
     "MemoryGrowth",

@@ -11,6 +11,7 @@ from tfvolta.callbacks.base import Callback
 from tfvolta.callbacks.device_memory import DeviceMemory
 from tfvolta.callbacks.gradient_monitor import GradientMonitor
 from tfvolta.callbacks.horovod import rank_callbacks
+from tfvolta.callbacks.input_share import InputShare
 from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
 from tfvolta.callbacks.progress import Progress
@@ -50,6 +51,8 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
         throughput = Throughput(monitor.warmup_steps, examples_per_step=batch_size, session=session)
         throughput.fit = fits_before
         callbacks.append(throughput)
+    if monitor.input:
+        callbacks.append(InputShare(monitor.warmup_steps, session=session))
     if monitor.loss_scale:
         callbacks.append(LossScaleMonitor(session=session))
     watched = session.config.gradient_monitor
