@@ -103,6 +103,10 @@ class BridgeError(TfvoltaError, RuntimeError):
     """Keras is not as the bridge knows it, or a layer class cannot be served."""
 
 
+class EstimateError(TfvoltaError, RuntimeError):
+    """A script or a model of which nothing could be estimated."""
+
+
 class StallError(TfvoltaError, RuntimeError):
     """Training made no progress for too long; the watchdog ends the process with this exit code."""
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Optional, Protocol
 
-from tfvolta.bridge.layer_calls import Call, Work, shape_of, work_by_layer
+from tfvolta.bridge.compiled_memory import compiled_memory
+from tfvolta.bridge.layer_calls import Call, CallRecord, Work, shape_of, work_by_layer
 from tfvolta.bridge.symbolic_call import InputShape, SymbolicCall
+from tfvolta.bridge.traced_step import TracedStep, bytes_of_variables, trace_step
 from tfvolta.footprint.layer import LayerFigures, Shape, WeightFigures
+from tfvolta.footprint.memory import Variables
 
 
 class FootprintAdapter(Protocol):
-    """What differs between Keras 2 and Keras 3."""
+    """What differs between Keras 2 and Keras 3.
+
+    Attributes:
+        layer_class: The class of all layers.
+    """
+
+    layer_class: Any
 
     def symbolic_call(self, model: Any, batch_size: int, input_shape: InputShape) -> SymbolicCall:
         """Calls a model on placeholders."""
@@ -30,6 +39,9 @@ class _Bridge(Protocol):
     def layers(self, model: Any) -> list[tuple[str, Any]]:
         """Every layer below the model by path."""
 
+    def reset_functions(self, model: Any) -> None:
+        """Forgets the traced functions."""
+
 
 class FootprintPart:
     """The same for Keras 2 and Keras 3; see ``tfvolta.bridge.base.Bridge``."""
@@ -38,6 +50,26 @@ class FootprintPart:
         """Figures of every layer that computes or holds something, in the order of the forward pass."""
         called = self.footprint_adapter.symbolic_call(model, batch_size, input_shape)
         return figures_of(self.footprint_adapter, self.layers(model), model, called)
+
+    def step_for_batch(self: _Bridge, model: Any, iterator: Any, batch: Optional[int] = None) -> TracedStep:
+        """The train step that is about to run, traced for a batch of any size; from ``before_first_step``."""
+        self.reset_functions(model)  # a function that was traced before would not call its layers again
+        record = CallRecord(self.footprint_adapter.is_whole)
+        layer_class = self.footprint_adapter.layer_class
+        return trace_step(model, self.layers(model), record, layer_class, iterator, batch)
+
+    def compiled_memory(self, model: Any, iterator: Any, batch: Optional[int] = None) -> dict[str, Any]:
+        """What XLA's own analysis says of a compiled step's memory; it compiles the step once more."""
+        return compiled_memory(model, iterator, batch)
+
+    def variable_bytes(self, model: Any) -> Variables:
+        """Bytes of a model's weights and of its optimiser's variables, so far as they were made."""
+        own = getattr(getattr(model, "optimizer", None), "variables", ())
+        return Variables(
+            weights=bytes_of_variables(model.weights),
+            trainable=bytes_of_variables(model.trainable_weights),
+            optimizer=bytes_of_variables(own() if callable(own) else own),
+        )
 
 
 def figures_of(

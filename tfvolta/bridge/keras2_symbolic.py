@@ -65,6 +65,7 @@ class FootprintAdapter:
 
     def __init__(self, package: Package) -> None:
         self.package = package
+        self.layer_class = package.layer
 
     def symbolic_call(self, model: Any, batch_size: int, input_shape: InputShape) -> SymbolicCall:
         """Calls a model on placeholders."""

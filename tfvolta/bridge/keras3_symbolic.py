@@ -60,6 +60,8 @@ def symbolic_call(model: Any, batch_size: int, input_shape: InputShape) -> Symbo
 class FootprintAdapter:
     """What the part of the bridge needs of Keras 3."""
 
+    layer_class = keras.Layer
+
     def symbolic_call(self, model: Any, batch_size: int, input_shape: InputShape) -> SymbolicCall:
         """Calls a model on placeholders."""
         return symbolic_call(model, batch_size, input_shape)

@@ -48,7 +48,7 @@ def try_step(model: Any, layers: list[tuple[str, Any]], iterator: Any, rows: Opt
     """
     alone = int(model.distribute_strategy.num_replicas_in_sync) == 1
     try:
-        marked = list(_marked(model, iterator))
+        marked = list(marked_functions(model, iterator))
     except Exception as error:  # the step cannot be traced: the call that follows says so in Keras's words
         merges = not alone and "merge_call" in str(error)  # which only a compiled step cannot do
         return XlaTrial((xla_faults.unnamed(_MERGES),)) if merges else XlaTrial(lowered=False)
@@ -68,7 +68,7 @@ def try_step(model: Any, layers: list[tuple[str, Any]], iterator: Any, rows: Opt
     )
 
 
-def _marked(model: Any, iterator: Any) -> Iterator[MarkedFunction]:
+def marked_functions(model: Any, iterator: Any) -> Iterator[MarkedFunction]:
     """The functions in the traced train function that XLA shall compile."""
     functions = graphs.outermost(getattr(model, "train_function", None))
     if not functions or tf.config.functions_run_eagerly():
@@ -116,33 +116,38 @@ def _refusal(function: MarkedFunction, rows: Optional[int]) -> Optional[str]:
     captured = function.captured
     if not all(isinstance(tensor, tf.__internal__.EagerTensor) for tensor in captured):
         return "values of the surrounding graph are captured, which are not known before it runs"
-    specs = [_filled(tensor, rows or _ROWS) for tensor in function.arguments]
+    specs = [filled(tensor, rows or _ROWS) for tensor in function.arguments]
     if any(spec is None for spec in specs):
         return "an input of unknown rank"
     context = eager_context.context()
-    extra = {"platform_name": None} if "platform_name" in inspect.signature(context.get_compiler_ir).parameters else {}
     try:
         context.get_compiler_ir(
-            device_name=_device(captured),
+            device_name=device_of(captured),
             function_name=function.name,
             flat_args=specs,
             captured_inputs=captured,
             stage="hlo",
-            **extra,
+            **platform_argument(),
         )
     except Exception as error:  # of whatever kind: the trial must not end a training that might go well
         return str(error)
     return None
 
 
-def _filled(tensor: Any, rows: int) -> Optional[tf.TensorSpec]:
+def platform_argument() -> dict[str, Any]:
+    """The argument that later versions of ``get_compiler_ir`` want besides the device."""
+    parameters = inspect.signature(eager_context.context().get_compiler_ir).parameters
+    return {"platform_name": None} if "platform_name" in parameters else {}
+
+
+def filled(tensor: Any, rows: int) -> Optional[tf.TensorSpec]:
     """The spec of an argument with every open dimension filled."""
     if tensor.shape.rank is None:
         return None
     return tf.TensorSpec([rows if size is None else size for size in tensor.shape], tensor.dtype)
 
 
-def _device(captured: list[Any]) -> str:
+def device_of(captured: list[Any]) -> str:
     """The device that the step runs on: a GPU where one of its variables is there, or TensorFlow's first device."""
     # The handle of a variable on a GPU lies in the memory of the CPU; ``device`` names the variable's place.
     names = [str(tensor.device) for tensor in captured if isinstance(tensor, tf.__internal__.EagerTensor)]
@@ -151,4 +156,4 @@ def _device(captured: list[Any]) -> str:
 
 
 def _platform(function: MarkedFunction) -> str:
-    return "XLA_GPU_JIT" if "GPU:" in _device(function.captured) else "XLA_CPU_JIT"
+    return "XLA_GPU_JIT" if "GPU:" in device_of(function.captured) else "XLA_CPU_JIT"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.memory_growth import MemoryGrowth
     from tfvolta.callbacks.mixed_precision import MixedPrecision
     from tfvolta.callbacks.rank_check import RankCheck
+    from tfvolta.callbacks.tensor_cores import TensorCores
     from tfvolta.callbacks.throughput import Throughput
     from tfvolta.callbacks.watchdog import Watchdog
     from tfvolta.callbacks.xla_jit import XlaJit
@@ -44,6 +45,7 @@ _MODULES = {
     "MemoryGrowth": "memory_growth",
     "MixedPrecision": "mixed_precision",
     "RankCheck": "rank_check",
+    "TensorCores": "tensor_cores",
     "Throughput": "throughput",
     "Watchdog": "watchdog",
     "XlaJit": "xla_jit",
@@ -67,6 +69,7 @@ __all__ = [
     "MemoryGrowth",
     "MixedPrecision",
     "RankCheck",
+    "TensorCores",
     "Throughput",
     "Watchdog",
     "XlaJit",

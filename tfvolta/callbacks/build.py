@@ -17,6 +17,7 @@ from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
 from tfvolta.callbacks.progress import Progress
 from tfvolta.callbacks.rank_check import RankCheck
 from tfvolta.callbacks.saver import Saver
+from tfvolta.callbacks.tensor_cores import TensorCores
 from tfvolta.callbacks.throughput import Throughput
 from tfvolta.knobs.addons import Addons
 from tfvolta.knobs.watchdog import Watchdog
@@ -58,6 +59,8 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     watched = session.config.gradient_monitor
     if watched is not None:
         callbacks.append(GradientMonitor(watched.every_steps, watched.groups, session))
+    if monitor.tensor_cores:
+        callbacks.append(TensorCores(session))
     if monitor.memory:
         callbacks.append(DeviceMemory(session=session))
     if session.place.heartbeats is not None or any(step.knob.name == Watchdog.name for step in session.plan.steps):

@@ -120,6 +120,7 @@ class Monitor(Section):
     throughput: bool = Field(True, description="Examples a second and step times.")
     memory: bool = Field(True, description="Peak and current device memory.")
     loss_scale: bool = Field(True, description="Loss scale and skipped steps.")
+    tensor_cores: bool = Field(True, description="Layers that Tensor Cores serve, of a model in float16.")
     input: bool = Field(False, description="Share of the step time that is spent waiting for data.")
     warmup_steps: int = Field(
         2, ge=0, description="First steps of a fit, tracing and compilation included, left out of figures."

@@ -1,0 +1,140 @@
+"""A traced train function as plain operations, with functions that it calls put in their place."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from tfvolta.bridge.layer_calls import CallRecord, function_graph
+from tfvolta.footprint.operation_kinds import NOTHING
+from tfvolta.footprint.step import Step, StepOperation
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+class StepReader:
+    """Reads one graph.
+
+    Attributes:
+        operations: Those read so far.
+        sizes: Bytes of each tensor.
+        unknown: Tensors of a size that is not known.
+        compiled: Operations inside functions that XLA compiles.
+    """
+
+    def __init__(self, record: CallRecord, paths: dict[int, str]) -> None:
+        """Makes an empty reader.
+
+        Args:
+            record: The layer calls of the trace.
+            paths: Paths of the layers by their ids.
+        """
+        self.operations: list[StepOperation] = []
+        self.sizes: list[int] = []
+        self.unknown = 0
+        self.compiled: set[int] = set()
+        self._record = record
+        self._layers = list(paths.values())
+        self._number_of = {layer: number for number, layer in enumerate(paths)}
+
+    def read(self, graph: Any) -> Step:
+        """The step of a train function's graph."""
+        self._visit(graph, {}, None, False)
+        layers = tuple(self._layers)
+        return Step(tuple(self.operations), tuple(self.sizes), layers, self.unknown, frozenset(self.compiled))
+
+    def _visit(self, graph: Any, given: dict[int, int], layer: Optional[int], is_compiled: bool) -> dict[int, int]:
+        """Reads a graph whose arguments are the given tensors; the numbers of its tensors by their ids."""
+        numbers = dict(given)
+        done: dict[str, tuple[int, ...]] = {}
+        owners = self._record.owners(getattr(graph, "tfvolta_original", graph))
+        for position, operation in _needed(graph):
+            owner = owners[position]
+            inside = self._number_of.get(id(owner), layer)
+            before = tuple(number for waited in operation.control_inputs for number in done.get(waited.name, ()))
+            first = len(self.operations)
+            inner = self._called(graph, operation)
+            if inner is not None:
+                self._inline(operation, inner, numbers, inside, is_compiled)
+                done[operation.name] = tuple(range(first, len(self.operations)))[-1:]
+                continue
+            self._add(operation, numbers, before, inside, is_compiled)
+            done[operation.name] = (first,)
+        return numbers
+
+    def _called(self, graph: Any, operation: Any) -> Optional[Any]:
+        if operation.type not in _CALLS:
+            return None
+        return function_graph(graph, operation.node_def.attr["f"].func.name, operation)
+
+    def _inline(
+        self, operation: Any, inner: Any, numbers: dict[int, int], layer: Optional[int], is_compiled: bool
+    ) -> None:
+        given = {id(argument): numbers[id(tensor)] for argument, tensor in zip(inner.inputs, operation.inputs)}
+        must_compile = "_XlaMustCompile" in operation.node_def.attr and operation.node_def.attr["_XlaMustCompile"].b
+        found = self._visit(inner, given, layer, is_compiled or bool(must_compile))
+        for result, tensor in zip(inner.outputs, operation.outputs):
+            numbers[id(tensor)] = found[id(result)]
+
+    def _add(
+        self, operation: Any, numbers: dict[int, int], before: tuple[int, ...], layer: Optional[int], is_compiled: bool
+    ) -> None:
+        inputs: tuple[int, ...] = ()
+        outputs: tuple[int, ...] = ()
+        kind = "NoOp"
+        # The placeholder of an argument is the caller's tensor.
+        if operation.type != "Placeholder" or id(operation.outputs[0]) not in numbers:
+            kind = operation.type
+            inputs = tuple(numbers[id(tensor)] for tensor in operation.inputs)
+            outputs = tuple(self._tensor(operation.type, tensor, numbers) for tensor in operation.outputs)
+        if is_compiled:
+            self.compiled.add(len(self.operations))
+        self.operations.append(StepOperation(kind, inputs, outputs, before, layer))
+
+    def _tensor(self, kind: str, tensor: Any, numbers: dict[int, int]) -> int:
+        numbers[id(tensor)] = len(self.sizes)
+        self.sizes.append(0 if kind in NOTHING else self._size(tensor))
+        return numbers[id(tensor)]
+
+    def _size(self, tensor: Any) -> int:
+        if tensor.dtype in (tf.resource, tf.variant, tf.string):
+            return 0
+        if not tensor.shape.is_fully_defined():
+            self.unknown += 1
+            return 0
+        return int(math.prod(tensor.shape.as_list())) * int(tensor.dtype.size)
+
+
+def _needed(graph: Any) -> list[tuple[int, Any]]:
+    """Operations that lead to a graph's results or have effects, each behind those that it needs, with its position.
+
+    The gradient of a loop gives the loop inputs that were made after it.
+    """
+    position = {operation: number for number, operation in enumerate(graph.get_operations())}
+    before: dict[Any, set[Any]] = {}
+    pending = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
+    while pending:
+        operation = pending.pop()
+        if operation not in before:
+            before[operation] = {tensor.op for tensor in operation.inputs} | set(operation.control_inputs)
+            pending.extend(before[operation])
+    after: dict[Any, list[Any]] = {}
+    for operation, earlier in before.items():
+        for needed in earlier:
+            after.setdefault(needed, []).append(operation)
+    waiting = {operation: len(earlier) for operation, earlier in before.items()}
+    ready = [position[operation] for operation, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    operations = graph.get_operations()
+    ordered = []
+    while ready:
+        number = heapq.heappop(ready)
+        ordered.append((number, operations[number]))
+        for later in after.get(operations[number], ()):
+            waiting[later] -= 1
+            if not waiting[later]:
+                heapq.heappush(ready, position[later])
+    return ordered

@@ -1,0 +1,233 @@
+"""The device memory that training takes, estimated from its traced step before it runs.
+
+The peak is what ``tf.config.experimental.get_memory_info`` calls so: variables, and the tensors that are held at the
+worst moment of a step. Constants below were fitted to eleven peaks that were measured on an H200, see
+docs/estimate_memory.md, which also says by how much each of them was missed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Optional, Sequence
+
+from tfvolta.footprint.fusion import fused
+from tfvolta.footprint.layer import BYTES_OF_DTYPE, LayerFigures
+from tfvolta.footprint.liveness import Peak, peak_of
+from tfvolta.footprint.step import Step
+
+# The largest miss of the calibration, rounded up.
+ERROR_PERCENT = 10
+# cuDNN's workspaces and what its autotuning leaves in the allocator, as a share of the step's tensors.
+_CONVOLUTION_SHARE = 0.10
+# A compiled step's own workspaces.
+_COMPILED_SHARE = 0.05
+# CUDA's context, kernels and the libraries' own memory, which TensorFlow's allocator does not hold.
+FRAMEWORK_BYTES = 600 * 2**20
+# cuDNN keeps, for the backward pass, so many values of each step, unit and example, and as many as workspace.
+_RESERVE_PER_GATE, _RESERVE_BESIDE = 2, 2
+_CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "Conv3DBackpropInputV2")
+# Strategies that concatenate gradients before they reduce them; Horovod has a buffer of 128 MB.
+# Source: tensorflow/python/distribute/cross_device_utils.py; HOROVOD_FUSION_THRESHOLD.
+_PACKING = ("mirrored", "multi_worker_mirrored", "central_storage")
+_HOROVOD_BYTES = 128 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Variables:
+    """Bytes of what lives as long as the training.
+
+    Attributes:
+        weights: Weights, trainable or not.
+        trainable: Trainable ones, each of which has a gradient of the same size.
+        optimizer: Slots and counters.
+    """
+
+    weights: int
+    trainable: int
+    optimizer: int
+
+
+@dataclasses.dataclass(frozen=True)
+class HeavyLayer:
+    """A layer that holds much memory at the worst moment.
+
+    Attributes:
+        layer: Its path.
+        kind: Its class.
+        held_bytes: Of its tensors that are held then.
+        weight_bytes: Of its weights.
+        share_percent: Of the tensors of all layers.
+    """
+
+    layer: str
+    kind: str
+    held_bytes: int
+    weight_bytes: int
+    share_percent: float
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryEstimate:
+    """An estimate for one replica, in bytes.
+
+    Attributes:
+        batch: Examples of one replica's batch.
+        compiled: Whether XLA compiles the step.
+        weights: Weights as stored.
+        optimizer: The optimiser's variables.
+        casts: Copies of weights in the type that is computed in.
+        activations: Tensors of layers that the backward pass still needs at the worst moment.
+        gradients: Loss, gradients and updates at that moment.
+        recurrent: What cuDNN keeps of recurrent layers.
+        workspace: Allowance for workspaces.
+        reduction: Gradients packed for the all-reduce.
+        unknown_tensors: Tensors whose size is not known before training; they are not counted.
+        layers: The layers that hold most.
+    """
+
+    batch: int
+    compiled: bool
+    weights: int
+    optimizer: int
+    casts: int
+    activations: int
+    gradients: int
+    recurrent: int
+    workspace: int
+    reduction: int
+    unknown_tensors: int = 0
+    layers: tuple[HeavyLayer, ...] = ()
+
+    @property
+    def peak(self) -> int:
+        """What TensorFlow's allocator will have handed out at most."""
+        held = self.casts + self.activations + self.gradients + self.recurrent + self.workspace
+        return self.weights + self.optimizer + held + self.reduction
+
+    @property
+    def device(self) -> int:
+        """What the card has to have: the peak, and what CUDA takes beside it."""
+        return self.peak + FRAMEWORK_BYTES
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, with the sums."""
+        return {
+            **dataclasses.asdict(self),
+            "peak": self.peak,
+            "framework": FRAMEWORK_BYTES,
+            "device": self.device,
+            "error_percent": ERROR_PERCENT,
+        }
+
+
+def estimate_memory(
+    step: Step,
+    variables: Variables,
+    layers: Sequence[LayerFigures],
+    batch: int,
+    compiled: bool,
+    strategy: Optional[str] = None,
+) -> MemoryEstimate:
+    """Estimates one replica's peak.
+
+    Args:
+        step: The traced step.
+        variables: Bytes of the model's and the optimiser's variables.
+        layers: ``bridge.layer_figures``, for recurrent layers and names of classes.
+        batch: Examples of the traced batch.
+        compiled: Whether to estimate the step as compiled by XLA.
+        strategy: ``strategy.kind`` that it will be trained with.
+    """
+    seen = fused(dataclasses.replace(step, compiled=frozenset(range(len(step.operations))))) if compiled else step
+    peak = peak_of(seen)
+    held = {number: size for number, size in peak.by_layer.items() if number is not None}
+    casts = min(_casts(step), sum(held.values()))
+    gradients = peak.by_layer.get(None, 0)
+    recurrent = sum(reserve_of(layer) for layer in layers)
+    reduction = variables.trainable if strategy in _PACKING else _HOROVOD_BYTES if strategy == "horovod" else 0
+    return MemoryEstimate(
+        batch=batch,
+        compiled=compiled,
+        weights=variables.weights,
+        optimizer=variables.optimizer,
+        casts=casts,
+        activations=sum(held.values()) - casts,
+        gradients=gradients,
+        recurrent=recurrent,
+        workspace=int(peak.size * _workspace_share(step, compiled)),
+        reduction=reduction,
+        unknown_tensors=step.unknown,
+        layers=_heavy(step, peak, layers),
+    )
+
+
+def _workspace_share(step: Step, compiled: bool) -> float:
+    if compiled:
+        return _COMPILED_SHARE
+    return _CONVOLUTION_SHARE if any(operation.kind in _CONVOLUTIONS for operation in step.operations) else 0.0
+
+
+def _casts(step: Step) -> int:
+    """Bytes of casts of variables: they are made when the step begins and kept for the backward pass."""
+    read = {
+        tensor for operation in step.operations if operation.kind == "ReadVariableOp" for tensor in operation.outputs
+    }
+    cast = [each for each in step.operations if each.kind == "Cast" and each.inputs and each.inputs[0] in read]
+    return sum(step.sizes[operation.outputs[0]] for operation in cast if operation.layer is not None)
+
+
+def reserve_of(layer: LayerFigures) -> int:
+    """Bytes that cuDNN keeps of a recurrent layer for its backward pass, with its workspace; 0 for any other layer.
+
+    The step is traced where no GPU is, so that cuDNN's kernel does not stand in it.
+    """
+    square = [weight.shape for weight in layer.weights if len(weight.shape) == 2 and _gates(weight.shape)]
+    if not layer.kind.endswith(("LSTM", "GRU", "RNN")) or not square or not layer.input_shapes:
+        return 0
+    steps_and_batch = layer.input_shapes[0][0] * layer.input_shapes[0][1]
+    units, gates = square[-1][0], _gates(square[-1])  # the recurrent kernel follows that of the input
+    values = steps_and_batch * units * (_RESERVE_PER_GATE * gates + _RESERVE_BESIDE)
+    return values * BYTES_OF_DTYPE.get(layer.compute_dtype, 4) * max(1, layer.calls)
+
+
+def _gates(shape: Sequence[int]) -> int:
+    """Gates of a recurrent kernel by its shape (units, gates times units); 0 for any other."""
+    gates, rest = divmod(shape[1], shape[0]) if shape[0] else (0, 1)
+    return gates if not rest and gates in (1, 3, 4) else 0
+
+
+def _heavy(step: Step, peak: Peak, layers: Sequence[LayerFigures]) -> tuple[HeavyLayer, ...]:
+    """Layers by what they hold, most first."""
+    figures: Mapping[str, LayerFigures] = {layer.name: layer for layer in layers}
+    held = {step.layers[number]: size for number, size in peak.by_layer.items() if number is not None}
+    for layer in layers:
+        if reserve_of(layer):
+            held[layer.name] = held.get(layer.name, 0) + reserve_of(layer)
+    total = sum(held.values()) or 1
+    rows = [
+        HeavyLayer(
+            name,
+            figures[name].kind if name in figures else "",
+            size,
+            figures[name].weight_bytes if name in figures else 0,
+            100.0 * size / total,
+        )
+        for name, size in held.items()
+        if size
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.held_bytes))
+
+
+def largest_batch(small: MemoryEstimate, large: MemoryEstimate, memory_bytes: int) -> int:
+    """The largest batch that is expected to fit, from two estimates for different batches; 0 where none does.
+
+    Args:
+        small: The estimate for the smaller batch.
+        large: The estimate for the larger one.
+        memory_bytes: What the card has.
+    """
+    slope = (large.device - small.device) / (large.batch - small.batch)
+    if slope <= 0:
+        return large.batch if large.device <= memory_bytes else 0
+    batch = int(large.batch + (memory_bytes - large.device) / slope)
+    return max(0, batch)

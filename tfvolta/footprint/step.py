@@ -1,0 +1,44 @@
+"""One training step as operations and tensors, without TensorFlow: what memory it takes follows from the order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+
+@dataclasses.dataclass(frozen=True)
+class StepOperation:
+    """One operation of a traced training step.
+
+    Attributes:
+        kind: TensorFlow's name, such as ``Conv2D``.
+        inputs: Numbers of the tensors that it reads.
+        outputs: Numbers of the tensors that it makes.
+        waits_for: Numbers of operations that have to be done before it.
+        layer: Number of the layer that made it; None for the loss, the backward pass and the optimiser.
+    """
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    waits_for: tuple[int, ...] = ()
+    layer: Optional[int] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A training step.
+
+    Attributes:
+        operations: In the order of the trace; functions that are called stand in the place of the call.
+        sizes: Bytes of each tensor on the device; 0 for what lies in the memory of the host.
+        layers: Paths of the layers that the operations name by number.
+        unknown: Tensors whose size is not known before training.
+        compiled: Numbers of the operations that XLA compiles.
+    """
+
+    operations: tuple[StepOperation, ...]
+    sizes: tuple[int, ...]
+    layers: tuple[str, ...]
+    unknown: int = 0
+    compiled: frozenset[int] = frozenset()
