@@ -184,6 +184,18 @@ ROWS: dict[str, Row] = {
         ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
         at_once=Status.PENDING,
     ),
+    "batch_size": Row(
+        {"fit": {"batch_size": 48}},
+        48,
+        ends=Status.NO_EFFECT,  # the recorded fit was given batches of another size
+        at_once=Status.NO_EFFECT,
+    ),
+    "on_oom": Row(
+        {"memory": {"on_oom": "report"}},
+        {"on_oom": "report", "kind": "default", "steps_per_execution": 1, "reduce_every": 1},
+        ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
+        at_once=Status.PENDING,
+    ),
     "watchdog": Row(
         {"watchdog": {"stall_seconds": 60.0}},
         {"stall_seconds": 60.0, "first_step_seconds": 180.0, "end": True},

@@ -198,6 +198,8 @@ CARRIED_OUTSIDE = (
     "watchdog",
     "sharding",
     "uneven",
+    "batch_size",
+    "on_oom",
 )
 # They look at other processes, which a recorded context does not have; tests/processes has them.
 SETS_NOTHING = ("preflight", "first_all_reduce")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Optional, Protocol, Sequence
 
+from tfvolta.bridge.guard_records import Guarding
 from tfvolta.bridge.kernel_records import KernelChange
 from tfvolta.bridge.numerics import Numerics
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-class Bridge(Numerics, Resuming, Protocol):
+class Bridge(Guarding, Numerics, Resuming, Protocol):
     """What every Keras module of the bridge offers.
 
     ``model`` is any Keras model: functional, Sequential, subclassed or nested.

@@ -21,6 +21,7 @@ from tfvolta.bridge.keras2_resuming import ResumingPart
 from tfvolta.bridge.keras2_symbolic import FootprintAdapter
 from tfvolta.bridge.padding_part import PaddingPart
 from tfvolta.bridge.reduction_part import ReductionPart
+from tfvolta.bridge.step_guard import GuardPart
 from tfvolta.bridge.step_metrics import KERAS2
 from tfvolta.bridge.watch_part import WatchPart
 from tfvolta.bridge.xla_part import XlaPart
@@ -35,6 +36,7 @@ class Keras2Bridge(
     InterceptionPart,
     CustomLoopPart,
     FootprintPart,
+    GuardPart,
     HalfOutputPart,
     KernelPart,
     OptimizerPart,

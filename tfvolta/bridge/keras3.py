@@ -38,6 +38,7 @@ from tfvolta.bridge.keras3_reduction import ReductionPart
 from tfvolta.bridge.keras3_resuming import ResumingPart
 from tfvolta.bridge.keras3_symbolic import FootprintAdapter
 from tfvolta.bridge.padding_part import PaddingPart
+from tfvolta.bridge.step_guard import GuardPart
 from tfvolta.bridge.step_metrics import KERAS3
 from tfvolta.bridge.watch_part import WatchPart
 from tfvolta.bridge.xla_part import XlaPart
@@ -153,6 +154,7 @@ class Keras3Bridge(
     CustomLoopPart,
     KernelPart,
     FootprintPart,
+    GuardPart,
     OptimizerPart,
     PaddingPart,
     ReductionPart,

@@ -128,7 +128,7 @@ def is_traced(model: Any) -> bool:
 
 def own_train_step(model: Any) -> bool:
     """Whether the model's train step is not Keras's."""
-    return "train_step" in model.__dict__ or type(model).train_step is not keras.Model.train_step
+    return getattr(model.train_step, "__func__", None) is not keras.Model.train_step
 
 
 def examples_seen(model: Any) -> Optional[int]:

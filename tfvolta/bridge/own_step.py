@@ -44,7 +44,8 @@ def _own_functions(model: Any) -> dict[str, types.FunctionType]:
     attributes = [cls for cls in reversed(type(model).__mro__) if cls.__module__.split(".")[0] not in _FRAMEWORKS]
     for name, item in [pair for cls in attributes for pair in vars(cls).items()] + list(vars(model).items()):
         function = getattr(getattr(item, "python_function", item), "__func__", getattr(item, "python_function", item))
-        if isinstance(function, types.FunctionType):
+        # What tfvolta puts on the instance around Keras's own step is Keras's.
+        if isinstance(function, types.FunctionType) and function.__module__.split(".")[0] not in _FRAMEWORKS:
             found[name] = function
     for function in list(found.values()):
         for name in function.__code__.co_names:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
     from tfvolta.callbacks.memory_growth import MemoryGrowth
     from tfvolta.callbacks.mixed_precision import MixedPrecision
+    from tfvolta.callbacks.out_of_memory import OutOfMemory
     from tfvolta.callbacks.rank_check import RankCheck
     from tfvolta.callbacks.tensor_cores import TensorCores
     from tfvolta.callbacks.throughput import Throughput
@@ -44,6 +45,7 @@ _MODULES = {
     "LossScaleMonitor": "loss_scale_monitor",
     "MemoryGrowth": "memory_growth",
     "MixedPrecision": "mixed_precision",
+    "OutOfMemory": "out_of_memory",
     "RankCheck": "rank_check",
     "TensorCores": "tensor_cores",
     "Throughput": "throughput",
@@ -68,6 +70,7 @@ __all__ = [
     "LossScaleMonitor",
     "MemoryGrowth",
     "MixedPrecision",
+    "OutOfMemory",
     "RankCheck",
     "TensorCores",
     "Throughput",

@@ -14,6 +14,7 @@ from tfvolta.callbacks.horovod import rank_callbacks
 from tfvolta.callbacks.input_share import InputShare
 from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfvolta.callbacks.loss_scale_monitor import LossScaleMonitor
+from tfvolta.callbacks.oom_handler import OomHandler
 from tfvolta.callbacks.progress import Progress
 from tfvolta.callbacks.rank_check import RankCheck
 from tfvolta.callbacks.saver import Saver
@@ -45,6 +46,8 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
         callbacks.append(RankCheck(session.config.get("data.uneven") or "error", weights=False, session=session))
     if session.config.checkpoint is not None:
         callbacks.append(Saver(session))  # restores before the others look
+    if session.config.get("memory.on_oom") not in (None, "off"):
+        callbacks.append(OomHandler(session))
     if session.config.get("learning_rate.warmup_epochs"):
         callbacks.append(LearningRateWarmup(session))
     callbacks += _average_and_addons(session)

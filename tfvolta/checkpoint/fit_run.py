@@ -146,6 +146,19 @@ class FitRun:
             if told:
                 raise Preempted(f"SIGTERM: the training had ended; exit code {PREEMPTED_EXIT_CODE}.")
 
+    def save_failed(self, updates: int) -> Optional[str]:
+        """Saves the state that a failed call of the train function has left; its folder, None where that failed.
+
+        The data iterator is one batch too far by then, so that it is left out: the data are passed over instead.
+
+        Args:
+            updates: Batches of that call that were trained.
+        """
+        self._at = Position(self._at.epoch, self._at.batch + updates, self._at.steps + updates)
+        self.writer.leave_iterator_out()
+        self._save()
+        return self.writer.saved[-1].path
+
     def _save_if_due(self) -> None:
         if self._due:
             self._save()

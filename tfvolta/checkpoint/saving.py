@@ -52,6 +52,10 @@ class Writer:
         """Folder of the newest checkpoint that was written."""
         return next((each.path for each in reversed(self.saved) if each.path), None)
 
+    def leave_iterator_out(self) -> None:
+        """From now on the state of the data iterator is not saved."""
+        self._iterator_refused = True
+
     def is_readable(self) -> bool:
         """Whether the newest checkpoint has every variable that its manifest names, looked up in TensorFlow's index."""
         if not self._training.peers.is_chief:

@@ -18,6 +18,7 @@ from tfvolta.config.distribution import (
     Watchdog,
 )
 from tfvolta.config.kernels import Kernels
+from tfvolta.config.memory import Memory
 from tfvolta.config.precision import GradientMonitor, LossScale
 from tfvolta.config.section import Section
 from tfvolta.config.training import Addons, LearningRate, Optimizer
@@ -112,6 +113,9 @@ class Fit(Section):
     """Arguments of the training loop."""
 
     steps_per_execution: Optional[int] = Field(None, gt=0, description="Batches per call of the train function.")
+    batch_size: Optional[int] = Field(
+        None, gt=0, description="Rows of a batch in place of the script's, of all replicas together (tfvolta run)."
+    )
 
 
 class Monitor(Section):
@@ -161,6 +165,7 @@ class Config(Section):
     addons: Optional[Addons] = None
     learning_rate: Optional[LearningRate] = None
     fit: Optional[Fit] = None
+    memory: Optional[Memory] = None
     checkpoint: Optional[Checkpoint] = None
     watchdog: Optional[Watchdog] = None
     gradient_monitor: Optional[GradientMonitor] = None

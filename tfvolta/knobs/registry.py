@@ -10,6 +10,7 @@ from tfvolta.knobs.addons import Addons
 from tfvolta.knobs.allocator import Allocator
 from tfvolta.knobs.auto_clustering import AutoClustering
 from tfvolta.knobs.base import Knob
+from tfvolta.knobs.batch_size import BatchSize
 from tfvolta.knobs.checkpoint import Checkpointing
 from tfvolta.knobs.cluster import ClusterResolution
 from tfvolta.knobs.cudnn import CudnnAutotune, CudnnWorkspace
@@ -35,6 +36,7 @@ from tfvolta.knobs.logical_cpus import LogicalCpus
 from tfvolta.knobs.loss_scale import LossScale
 from tfvolta.knobs.memory import MemoryGrowth, MemoryLimit
 from tfvolta.knobs.nccl import Nccl
+from tfvolta.knobs.on_oom import OnOom
 from tfvolta.knobs.optimizer import Optimizer
 from tfvolta.knobs.pad_remainder import PadRemainder
 from tfvolta.knobs.policy import Policy
@@ -86,6 +88,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     LossScale,
     LearningRate,
     Addons,
+    BatchSize,  # before what looks at the size of batches
     DropRemainder,
     PadRemainder,
     DataSharding,
@@ -97,6 +100,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     Checkpointing,
     GradientMonitor,
     Uneven,
+    OnOom,
     Watchdog,
 )
 

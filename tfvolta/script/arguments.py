@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfvolta.data.arguments import without_remainder
 from tfvolta.data.padded_arguments import with_filled_remainder
+from tfvolta.data.rebatching import batch_of, in_batches_of
 from tfvolta.data.sharded_arguments import divided_between_ranks, divided_by_strategy
 from tfvolta.errors import ContradictionWarning
+from tfvolta.knobs.batch_size import BatchSize
 from tfvolta.knobs.drop_remainder import DropRemainder
 from tfvolta.knobs.pad_remainder import PadRemainder
 from tfvolta.knobs.sharding import BETWEEN_RANKS, BY_STRATEGY, DataSharding
@@ -16,6 +18,8 @@ from tfvolta.peers import peers_of
 
 if TYPE_CHECKING:
     from tfvolta.session import Session
+
+SCRIPT_BATCH = "batch size of the script"  # in ``Context.saved``, where the config has another
 
 
 def compile_arguments(session: Session, stack: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -52,6 +56,10 @@ def fit_arguments(session: Session, bridge: Any, model: Any, arguments: dict[str
     """
     config, saved = session.config, session.context.saved
     floatx = bridge.keras.backend.floatx()
+    size = config.get("fit.batch_size")
+    if size is not None:
+        saved[SCRIPT_BATCH] = batch_of(arguments)
+        arguments, saved[BatchSize.name] = in_batches_of(arguments, size)
     if DropRemainder().value(config):
         arguments, saved[DropRemainder.name] = without_remainder(arguments, floatx)
     policy = config.get("data.sharding")
