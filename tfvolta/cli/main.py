@@ -15,7 +15,7 @@ import tfvolta
 from tfvolta.errors import Problem, TfvoltaError
 
 # One file per command beside this one, each with add_parser(subparsers) and run(arguments) -> exit code.
-COMMANDS = ("plan", "run", "launch", "report", "facts", "configs", "cluster", "estimate")
+COMMANDS = ("plan", "run", "launch", "report", "facts", "configs", "cluster", "estimate", "batch-size")
 
 _DESCRIPTION = "Verified performance settings for Keras training."
 _EPILOGUE = "Exit codes: 0 done, 1 a check failed, 2 unusable input. TFVOLTA_TRACEBACK=1 shows where an error arose."
@@ -48,7 +48,7 @@ def make_parser(command: Optional[str] = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tfvolta {tfvolta.__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS if command is None else (command,):
-        importlib.import_module(f"tfvolta.cli.{name}").add_parser(subparsers)
+        importlib.import_module(f"tfvolta.cli.{name.replace('-', '_')}").add_parser(subparsers)
         subparser = subparsers.choices[name]
         # The description is the module's docstring, whose markup is not for the terminal.
         subparser.description = (subparser.description or "").replace("`", "")

@@ -35,11 +35,17 @@ def _prepare(parent: int, cpus: Sequence[int]) -> Callable[[], None]:
 
 
 def start_process(
-    command: Sequence[str], environ: Mapping[str, str], cpus: Sequence[int] = ()
+    command: Sequence[str], environ: Mapping[str, str], cpus: Sequence[int] = (), output: int = subprocess.PIPE
 ) -> subprocess.Popen[bytes]:
     """Starts a process in a session of its own, with pipes for its output.
 
     The code between fork and exec is safe because the launcher has one thread.
+
+    Args:
+        command: The program and its arguments.
+        environ: Its environment.
+        cpus: Processors that it may use; all of them when empty.
+        output: A file that takes its standard output and its standard error instead.
 
     Raises:
         OSError: The program cannot be started.
@@ -48,8 +54,8 @@ def start_process(
         list(command),
         env=dict(environ),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         start_new_session=True,
         preexec_fn=_prepare(os.getpid(), tuple(cpus)),
     )
