@@ -6,11 +6,14 @@ import dataclasses
 import sys
 import types
 import warnings
+from typing import Any
 
 import pytest
 
 from tests.pure.callbacks_fakes import FakeBridge, FakeSession, serve
 from tfvolta.audit import Finding, refuse
+from tfvolta.audit.replicas import batch_below_replicas, uneven_shares
+from tfvolta.bridge.base import FitData
 from tfvolta.callbacks import ApplyPlan
 from tfvolta.errors import AuditWarning, PlanError
 from tfvolta.strategy import batch_norm
@@ -74,3 +77,49 @@ def test_why_batch_normalisation_suffers_depends_on_keras(
     why = batch_norm.why_batch_norm(model, 4, 16)
     assert word in why and "its 4 examples alone (few" in why
     assert "1/4 of the batch" in batch_norm.why_batch_norm(model, 4)
+
+
+@pytest.mark.parametrize(
+    ("batch", "remainder", "replicas", "words"),
+    [
+        (4, 0, 2, None),
+        (4, None, 2, None),
+        (4, 2, 2, None),
+        (None, 1, 2, None),
+        (4, 4, 1, None),
+        (4, 1, 2, ["a last batch of 1, which 2 replicas take as 1, 0"]),
+        (5, 0, 2, ["batches of 5, which 2 replicas take as 3, 2"]),
+        (8, 5, 4, ["a last batch of 5, which 4 replicas take as 2, 2, 1, 0"]),
+        (
+            7,
+            2,
+            3,
+            ["batches of 7, which 3 replicas take as 3, 2, 2", "a last batch of 2, which 3 replicas take as 2, 0"],
+        ),
+    ],
+)
+def test_shares_of_different_sizes(
+    monkeypatch: pytest.MonkeyPatch, batch: Any, remainder: Any, replicas: int, words: Any
+) -> None:
+    data = FitData("arrays", batch, 100, remainder)
+    bridge = types.SimpleNamespace(fit_data=lambda model: data)
+    monkeypatch.setattr("tfvolta.bridge.bridge_for", lambda model: bridge)
+    strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
+    finding = uneven_shares(types.SimpleNamespace(distribute_strategy=strategy, fit=None))
+    assert (finding is None) == (words is None)
+    if finding is not None:
+        assert all(word in finding.what for word in words) and not finding.refuses
+        assert f"multiple of {replicas}" in finding.fix and ("drop" in finding.fix) == (batch % replicas == 0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "replicas", "refused"), [(1, 2, True), (2, 2, False), (None, 2, False), (1, 1, False)]
+)
+def test_a_batch_with_fewer_rows_than_replicas_is_refused(
+    monkeypatch: pytest.MonkeyPatch, batch: Any, replicas: int, refused: bool
+) -> None:
+    bridge = types.SimpleNamespace(fit_data=lambda model: FitData("arrays", batch))
+    monkeypatch.setattr("tfvolta.bridge.bridge_for", lambda model: bridge)
+    strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
+    finding = batch_below_replicas(types.SimpleNamespace(distribute_strategy=strategy, fit=None))
+    assert (finding is not None and finding.refuses) == refused

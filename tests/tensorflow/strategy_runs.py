@@ -283,6 +283,23 @@ def odd_hierarchy() -> float:
     return float(np.abs(weights[0] - weights[1]).max())
 
 
+def uneven_shares(count: int) -> float:
+    """Batches that give the first replica one row more, against one device that weighs the rows as replicas do."""
+    rows = 2 * count + 1
+    shares = np.array([3] + [2] * (count - 1))
+    weights = np.repeat(rows / (count * shares), shares).astype("float32")
+    batches = tf.data.Dataset.from_tensor_slices((X[: 3 * rows], Y[: 3 * rows])).batch(rows)
+    weighted = batches.map(lambda x, y: (x, y, tf.constant(weights)))
+    found = []
+    for strategy, data in ((build_strategy(config(count)), batches), (tf.distribute.get_strategy(), weighted)):
+        with strategy.scope():
+            model = make_model()
+            model.compile(keras.optimizers.SGD(0.05), "mse")
+        model.fit(data, verbose=0)
+        found.append(flat(model))
+    return float(np.abs(found[0] - found[1]).max())
+
+
 def outside_scope(count: int) -> dict[str, Any]:
     """A model made before the strategy's scope was entered."""
     asked = config(count, implementation="hierarchical_copy")
@@ -319,6 +336,7 @@ def main(count: int) -> dict[str, Any]:
         "one replica": one_replica(),
         "one device": one_device(),
         "models": kinds_of_model(count),
+        "uneven shares": uneven_shares(count),
         "outside scope": outside_scope(count),
         "own strategy": own_strategy(count),
         "jit": jit(count),

@@ -202,11 +202,12 @@ def test_two_updates_of_a_variable_in_a_step_are_refused(run: str, folder: str) 
 @part("left over")
 def test_batches_that_fill_no_window_go_on_in_the_next_epoch(run: str, folder: str) -> None:
     found = process(run, folder)["left over"]
-    assert set(found) >= {"known 1", "known 2", "known 3", "unknown 1", "new fit"}
+    assert set(found) >= {"known 1", "known 2", "known 3", "unknown 1", "arrays 2", "new fit"}
     for name in set(found) - {"new fit"}:
         assert found[name]["difference"] < 1e-6, name
         counts = [found[name][key] for key in ("batches", "updates", "pending", "applied", "skipped")]
         assert counts == [21, 7, 0, 7, 0], name
+        assert found[name]["loss"] == pytest.approx(found["known 1"]["loss"], rel=1e-5), name
 
 
 @part("left over")

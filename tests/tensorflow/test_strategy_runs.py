@@ -183,6 +183,12 @@ def test_eager_steps_cannot_be_verified(runs: dict[str, Any]) -> None:
     assert "run_eagerly" in runs["models"]["eager"]["message"]
 
 
+def test_batches_that_do_not_divide_train(runs: dict[str, Any]) -> None:
+    """Also the first one, in which plain Keras 3 fails; each replica's mean counts the same."""
+    only_two(runs)
+    assert runs["uneven shares"] < 1e-6
+
+
 def test_a_model_made_outside_the_scope_is_late(runs: dict[str, Any]) -> None:
     only_two(runs)
     assert runs["outside scope"]["status"] == "LATE"

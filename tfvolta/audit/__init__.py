@@ -31,6 +31,7 @@ def audit_model(model: Any, mixed_precision_planned: bool = False) -> list[Findi
         batch_below_replicas,
         clipped_shares,
         cluster_left_alone,
+        uneven_shares,
         unsynchronized_batch_norm,
     )
 
@@ -40,6 +41,7 @@ def audit_model(model: Any, mixed_precision_planned: bool = False) -> list[Findi
         None if mixed_precision_planned else half_converted(model),
         cluster_left_alone(model),
         batch_below_replicas(model),
+        uneven_shares(model),
         unsynchronized_batch_norm(model),
         clipped_shares(model),
         undistributed_optimizer(model),

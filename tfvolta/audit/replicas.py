@@ -79,6 +79,46 @@ def batch_below_replicas(model: Any) -> Optional[Finding]:
     )
 
 
+def uneven_shares(model: Any) -> Optional[Finding]:
+    """Finds a running fit of which some batches give the replicas different numbers of rows.
+
+    Each replica takes the mean over its own rows, and every replica's gradient counts the same, so that a row in a
+    smaller share counts more, and the update is not that of one device on the whole batch.
+    """
+    replicas = replicas_of(model)
+    if replicas < 2 or not hasattr(model, "fit"):
+        return None
+    from tfvolta.bridge import bridge_for
+
+    data = bridge_for(model).fit_data(model)
+    if data is None or data.batch is None or data.batch < replicas:
+        return None
+    uneven = [(name, rows) for name, rows in (("batches", data.batch), ("a last batch", data.remainder)) if rows]
+    uneven = [(name, rows) for name, rows in uneven if rows % replicas]
+    if not uneven:
+        return None
+    shares = " and ".join(f"{name} of {rows}, which {_divided(rows, data.batch, replicas)}" for name, rows in uneven)
+    drop = "" if data.batch % replicas else "; xla.remainder: drop leaves a smaller last batch out"
+    return Finding(
+        rule="uneven_shares",
+        what=f"fit has {shares}",
+        layers=(),
+        why="a replica takes the mean over its own rows and all replicas count the same: rows of smaller shares count"
+        " more, and the weights become others than with one replica",
+        fix=f"give fit batches of a multiple of {replicas} rows{drop}",
+    )
+
+
+def _divided(rows: int, batch: int, replicas: int) -> str:
+    """How a strategy divides a batch: each replica up to its share of a whole one, the first ones one row more."""
+    quotient, more = divmod(batch, replicas)
+    shares = []
+    for replica in range(replicas):
+        shares.append(min(quotient + (replica < more), rows - sum(shares)))
+    said = ", ".join(map(str, shares)) if replicas <= 8 else f"from {max(shares)} down to {min(shares)}"
+    return f"{replicas} replicas take as {said}"
+
+
 def unsynchronized_batch_norm(model: Any) -> Optional[Finding]:
     """Finds batch normalisation that sees one replica's share of the batch."""
     replicas = replicas_of(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import os
 import sys
 from typing import Any
@@ -56,3 +57,13 @@ def default_stack(environ: Any = os.environ, keras_version: str | None = None) -
     if keras_version is not None and keras_version.startswith("2."):
         return "keras2"
     return "tf_keras" if environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True") else "keras3"
+
+
+def present_stack() -> str:
+    """The stack that ``tf.keras`` means in this process, from the Keras that is imported or else installed."""
+    keras = sys.modules.get("keras")
+    try:
+        version = getattr(keras, "__version__", None) or importlib.metadata.version("keras")
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    return default_stack(keras_version=version)

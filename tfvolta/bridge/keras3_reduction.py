@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 
-from tfvolta.bridge import keras3_accumulation, keras3_functions, keras3_replicas, reduction_part
+from tfvolta.bridge import keras3_accumulation, keras3_functions, keras3_replicas, keras3_step_loop, reduction_part
 from tfvolta.bridge.gradient_path import (
     PASSED,
     Arrival,
@@ -34,11 +34,16 @@ _APPLY = "apply"
 
 
 class _OneStep:
-    """A context in which a model has ``steps_per_execution`` 1."""
+    """A context in which a model has ``steps_per_execution`` 1.
+
+    Where it has another number, the steps of the last call run into the end of the data, of whatever size these are.
+    """
 
     def __init__(self, model: Any):
         self._model = model
         self._steps = int(model.steps_per_execution)
+        if self._steps != 1:
+            keras3_step_loop.wait_for_batches(model)
 
     def __enter__(self) -> None:
         if self._steps != 1:

@@ -47,13 +47,24 @@ def mend(model: Any) -> bool:
     before = _NAME in model.__dict__ and _corrected(model)
     if running_fit.runs_out(model):
         model.__dict__[_WAITS] = True
-    model.__dict__[_NAME] = types.MethodType(make_function, model)
+    _install(model)
     changed = keras3_replica_step.correct_optimizer(model) or (_corrected(model) and not before)
     if changed:
         for kind in ("train", "test"):
             if getattr(model, f"{kind}_function", None) is not None:
                 getattr(model, f"make_{kind}_function")(force=True)
     return changed
+
+
+def wait_for_batches(model: Any) -> None:
+    """Makes the functions that are made from now on wait for their batch; for steps that may run into the end."""
+    if type(model)._make_function is TensorFlowTrainer._make_function:
+        model.__dict__[_WAITS] = True
+        _install(model)
+
+
+def _install(model: Any) -> None:
+    model.__dict__[_NAME] = types.MethodType(make_function, model)
 
 
 def _corrected(model: Any) -> bool:

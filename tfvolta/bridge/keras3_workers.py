@@ -32,7 +32,7 @@ def install() -> bool:
 
 def _symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
     """Builds the model from one replica's share of a batch."""
-    if iterator is None or not workers.spans_workers(self._distribute_strategy):
+    if iterator is None or self.distribute_strategy.num_replicas_in_sync < 2:
         _own_symbolic_build(self, iterator=iterator, data_batch=data_batch)
         return
     strategy = self.distribute_strategy

@@ -1,4 +1,4 @@
-"""Makes a Keras ready for a strategy of several workers, before there is a model."""
+"""Makes a Keras ready for a strategy of several replicas or workers, before there is a model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from tfvolta.errors import ClusterError
 
 
 def serve_workers(stack: str) -> bool:
-    """Corrects what the Keras of a stack cannot do with several workers; False where there is nothing to correct.
+    """Corrects what the Keras of a stack cannot do with several replicas; False where there is nothing to correct.
 
-    Keras 2 and tf_keras train with several workers as they are. Keras 3 does not, and fails in ``fit`` before a
-    callback is called, so that its classes are corrected; under other strategies they do what they did.
+    Keras 2 and tf_keras train with several workers as they are. Keras 3 does not, nor with replicas that get different
+    numbers of rows, and fails in ``fit`` before a callback is called, so that its classes are corrected; with one
+    replica they do what they did.
     """
     if stack != "keras3":
         return False

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, MutableMapping, Optional, cast
 
+from tfvolta.bridge import present_stack
 from tfvolta.errors import PlanError
 from tfvolta.knobs.base import Context
 from tfvolta.outcome import Outcome
@@ -23,7 +24,7 @@ class _Process:
 
     config: Any
     facts: Any = None
-    stack: str = ""
+    stack: str = dataclasses.field(default_factory=present_stack)
     environ: MutableMapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
     model: Optional[Any] = None
     saved: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -39,9 +40,9 @@ class _Process:
     @property
     def bridge(self) -> Any:
         """The bridge of the stack that ``tf.keras`` means here."""
-        from tfvolta.bridge import bridge_for_stack, default_stack
+        from tfvolta.bridge import bridge_for_stack
 
-        return bridge_for_stack(self.stack or default_stack())
+        return bridge_for_stack(self.stack)
 
     def closed(self, moment: Moment) -> Optional[Closure]:
         """What closed a moment in this process."""

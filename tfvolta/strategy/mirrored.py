@@ -64,6 +64,7 @@ class Mirrored(Kind):
             PlanError: This process already reduces with collectives over other devices.
         """
         from tfvolta.bridge import all_reduce
+        from tfvolta.bridge.worker_service import serve_workers
 
         tf = context.tensorflow
         inventory = devices.live(tf)
@@ -79,5 +80,6 @@ class Mirrored(Kind):
         reducer = make_reducer(tf, build.implementation, build.num_packs)
         strategy = tf.distribute.MirroredStrategy([f"/device:{name}" for name in names], cross_device_ops=reducer)
         all_reduce.install(strategy, communication.pack_bytes(config))
+        serve_workers(context.stack)
         history.remember(build, strategy, reducer)
         return strategy
