@@ -123,6 +123,10 @@ class LaunchError(TfvoltaError, ValueError):
     """Workers that cannot be started as asked for."""
 
 
+class NumericsError(TfvoltaError, ArithmeticError):
+    """Training has gone wrong numerically, and the config asks to end it for that."""
+
+
 class TfvoltaWarning(UserWarning):
     """Base of every warning."""
 
@@ -161,3 +165,7 @@ class RecompilationWarning(TfvoltaWarning):
 
 class InputBoundWarning(TfvoltaWarning):
     """Training spends a share of its time waiting for data."""
+
+
+class NumericsWarning(TfvoltaWarning):
+    """Training has gone wrong numerically."""

@@ -153,6 +153,19 @@ ROWS: dict[str, Row] = {
         {"target": 0.4, "scaling": "none", "warmup_epochs": 0.0},
     ),
     "steps_per_execution": Row({"fit": {"steps_per_execution": 4}}, 4),
+    "alarms": Row(
+        {"alarms": {"nan_loss": "stop"}},
+        {
+            "nan_loss": "stop",
+            "min_loss_scale": None,
+            "max_skipped_in_row": None,
+            "action": "stop",
+            "every_steps": 1,
+            "floor": None,
+        },
+        ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
+        at_once=Status.PENDING,
+    ),
     "gradient_monitor": Row(
         {"gradient_monitor": {"every_steps": 50}},
         {"every_steps": 50, "groups": []},

@@ -257,6 +257,13 @@ class RecordedBridge:
     def limit_loss_scale(self, model: RecordedModel) -> bool:
         return False
 
+    def keep_batches(self, model: RecordedModel, number: Optional[int]) -> bool:
+        was, model.kept = getattr(model, "kept", None), number
+        return bool(was != number)
+
+    def count_steps(self, model: RecordedModel) -> bool:
+        return False
+
     def watch_gradients(self, model: RecordedModel, every: Optional[int]) -> bool:
         was, model.watched = getattr(model, "watched", None), every
         return bool(was != every)

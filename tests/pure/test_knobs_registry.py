@@ -99,7 +99,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
     assert knob("memory_growth").name == "memory_growth"
     with pytest.raises(KeyError, match="did you mean 'memory_growth'"):
         knob("memory_grwth")
-    with pytest.raises(KeyError, match=r"no knob is named 'qqqq'\. There are: addons, allocator"):
+    with pytest.raises(KeyError, match=r"no knob is named 'qqqq'\. There are: addons, alarms, allocator"):
         knob("qqqq")
 
 
@@ -194,6 +194,7 @@ CARRIED_OUTSIDE = (
     "pad_remainder",
     "addons",
     "checkpoint",
+    "alarms",
     "gradient_monitor",
     "watchdog",
     "sharding",

@@ -16,6 +16,7 @@ from typing import Any, Callable, Mapping, Optional
 import tensorflow as tf
 
 from tfvolta.bridge.gradient_watch import TRUE_SIZE, GradientWatch, Size
+from tfvolta.bridge.kept_batches import BatchKeeper
 from tfvolta.bridge.reduction import ReductionSettings, ReductionState
 from tfvolta.bridge.window import Window, key_of
 from tfvolta.bridge.wire import Wire, parties, reduce, values_of, wire_bytes
@@ -23,6 +24,7 @@ from tfvolta.errors import BridgeError, Problem
 
 ACCUMULATE, UPDATE = "accumulate", "update"
 _KEY = "_tfvolta_gradient_path"
+REPLAY = "replay"  # a step is looked into: its gradients end here
 WATCH = "watch"  # the step is one whose gradients are looked at
 PASSED = "passed"  # gradients have come to the end of their path and are not reduced again
 
@@ -70,6 +72,7 @@ class GradientPath:
         functions: The train functions by mode, once they were made.
         taken_over: Whether ``settings.every`` is the optimiser's own ``gradient_accumulation_steps``.
         watch: Who looks at gradients in some steps; None for nobody.
+        keeper: Who keeps the last batches; None for nobody.
     """
 
     def __init__(self, settings: ReductionSettings, taken_over: bool = False):
@@ -77,6 +80,8 @@ class GradientPath:
         self.taken_over = taken_over
         self.functions: Mapping[str, Callable[[Any], Any]] = {}
         self.watch: Optional[GradientWatch] = None
+        self.keeper: Optional[BatchKeeper] = None
+        self.arrived: list[Arrival] = []
         self.window = Window()
         self._state = ReductionState(settings)
         self._modes: collections.Counter[str] = collections.Counter()
@@ -160,6 +165,9 @@ class GradientPath:
             for place, (gradient, variable) in enumerate(zip(arrival.gradients, arrival.variables))
             if gradient is not None and not getattr(variable, "overwrite_with_gradient", False)
         ]
+        if self.is_in(REPLAY):
+            self.arrived.append(arrival)
+            return None
         gradients = [arrival.gradients[place] for place in places]
         variables = [arrival.variables[place] for place in places]
         if self.is_in(ACCUMULATE) or self.is_in(UPDATE):

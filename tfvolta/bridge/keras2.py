@@ -21,6 +21,7 @@ from tfvolta.bridge.keras2_resuming import ResumingPart
 from tfvolta.bridge.keras2_symbolic import FootprintAdapter
 from tfvolta.bridge.padding_part import PaddingPart
 from tfvolta.bridge.reduction_part import ReductionPart
+from tfvolta.bridge.replay_part import ReplayPart
 from tfvolta.bridge.step_guard import GuardPart
 from tfvolta.bridge.step_metrics import KERAS2
 from tfvolta.bridge.watch_part import WatchPart
@@ -42,6 +43,7 @@ class Keras2Bridge(
     OptimizerPart,
     PaddingPart,
     ReductionPart,
+    ReplayPart,
     ResumingPart,
     WatchPart,
     XlaPart,

@@ -98,6 +98,11 @@ class LossScalePart:
         """Brings a dynamic scale, restored perhaps from a file, within its bounds; False where it is there."""
         return isinstance(model.optimizer, self.package.scaler) and limit(model.optimizer)
 
+    def scale_variable(self, optimizer: Any) -> Optional[Any]:
+        """TensorFlow's variable of a loss scale that changes; None where there is none."""
+        scaled = isinstance(optimizer, self.package.scaler) and optimizer.dynamic
+        return optimizer._loss_scale.current_loss_scale if scaled else None
+
     def skipped_row(self, optimizer: Any) -> Optional[SkippedRow]:
         """Steps skipped in a row, in one device read; None where nothing counts them."""
         return skipped_row(self.package, optimizer)

@@ -42,6 +42,10 @@ class PrecisionPart:
         """Variables that a layer holds itself, not through a layer below it."""
         return own_variables(layer)
 
+    def called_classes(self) -> Sequence[Any]:
+        """What calls of layers are calls of."""
+        return [self.package.layer]
+
     def global_policy(self) -> str:
         """Name of Keras's global dtype policy."""
         return str(self.package.keras.mixed_precision.global_policy().name)

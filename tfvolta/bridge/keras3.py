@@ -38,6 +38,7 @@ from tfvolta.bridge.keras3_reduction import ReductionPart
 from tfvolta.bridge.keras3_resuming import ResumingPart
 from tfvolta.bridge.keras3_symbolic import FootprintAdapter
 from tfvolta.bridge.padding_part import PaddingPart
+from tfvolta.bridge.replay_part import ReplayPart
 from tfvolta.bridge.step_guard import GuardPart
 from tfvolta.bridge.step_metrics import KERAS3
 from tfvolta.bridge.watch_part import WatchPart
@@ -66,6 +67,9 @@ class _Layers:
 
     def own_variables(self, layer: Any) -> list[Any]:
         return keras3_layers.own_variables(layer)
+
+    def called_classes(self) -> Sequence[Any]:
+        return keras3_layers.called_classes()
 
     def global_policy(self) -> str:
         return str(keras.config.dtype_policy().name)
@@ -99,6 +103,9 @@ class _LossScale:
 
     def limit_loss_scale(self, model: Any) -> bool:
         return keras3_loss_scale.limit(model.optimizer)
+
+    def scale_variable(self, optimizer: Any) -> Optional[Any]:
+        return keras3_loss_scale.scale_variable(optimizer)
 
     def skipped_row(self, optimizer: Any) -> Optional[SkippedRow]:
         return keras3_loss_scale.skipped_row(optimizer)
@@ -158,6 +165,7 @@ class Keras3Bridge(
     OptimizerPart,
     PaddingPart,
     ReductionPart,
+    ReplayPart,
     ResumingPart,
     WatchPart,
     XlaPart,

@@ -6,6 +6,7 @@ from typing import Any, Iterator, Optional
 
 import keras
 from keras.src.models.functional import Functional
+from keras.src.ops.operation import Operation
 
 from tfvolta.bridge import keras3_probe
 
@@ -47,6 +48,11 @@ def descendants(layer: Any) -> list[Any]:
 def own_variables(layer: Any) -> list[Any]:
     """Variables that a layer holds itself, not through a layer below it."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def called_classes() -> list[Any]:
+    """Layers, and the bare operations of functional models, of which layers are a kind."""
+    return [keras.Layer, Operation]
 
 
 def is_input(layer: Any) -> bool:

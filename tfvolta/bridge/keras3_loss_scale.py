@@ -92,6 +92,12 @@ def skipped_row(optimizer: Any) -> Optional[SkippedRow]:
     return None if guard is None else SkippedRow(*guard.control.look())
 
 
+def scale_variable(optimizer: Any) -> Optional[Any]:
+    """See ``tfvolta.bridge.base.Bridge.scale_variable``."""
+    variable = getattr(optimizer, "dynamic_scale", None) if isinstance(optimizer, _Wrapper) else None
+    return None if variable is None or keras3_guard.is_fixed(optimizer) else variable.value
+
+
 def limit(optimizer: Any) -> bool:
     """See ``tfvolta.bridge.base.Bridge.limit_loss_scale``."""
     return isinstance(optimizer, _Wrapper) and keras3_guard.limit(optimizer)

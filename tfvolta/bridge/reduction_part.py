@@ -8,7 +8,6 @@ import types
 from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, Protocol
 
 from tfvolta.bridge.gradient_path import ACCUMULATE, UPDATE, WATCH, GradientPath
-from tfvolta.bridge.gradient_watch import GradientWatch
 from tfvolta.bridge.reduction import ReductionGraph, ReductionSettings, ReductionState
 from tfvolta.bridge.reduction_graphs import reduction_graph
 from tfvolta.bridge.watched_function import WatchedFunction, WatchingFunction
@@ -96,40 +95,49 @@ def install(adapter: Adapter, model: Any, settings: ReductionSettings, taken_ove
         BridgeError: The model was not compiled, or reduces in a way that has no place for it.
     """
     former = path_of(model)
-    watch = None if former is None else former.watch
-    if not settings.changes and watch is None:
+    if not settings.changes and not is_observed(former):
         return _remove(adapter, model, former)
     _check(model, settings)
     if former is not None and (former.settings, former.taken_over) == (settings, taken_over):
         former.restart(model.distribute_strategy)
         _attach(adapter, model, former)
         return False
-    _put(adapter, model, GradientPath(settings, taken_over), watch)
+    path = GradientPath(settings, taken_over)
+    if former is not None:
+        path.watch, path.keeper = former.watch, former.keeper
+    put(adapter, model, path)
     return True
 
 
-def watch(adapter: Adapter, model: Any, every: Optional[int]) -> bool:
-    """Looks at a model's gradients every so many steps, or no longer; False where it was so.
+def is_observed(path: Optional[GradientPath]) -> bool:
+    """Whether somebody looks at gradients or keeps batches."""
+    return path is not None and (path.watch is not None or path.keeper is not None)
+
+
+def observe(adapter: Adapter, model: Any, **observers: Any) -> None:
+    """Lets somebody, or nobody any more, look at a model's gradients or keep its batches from its next trace on.
+
+    Args:
+        observers: ``watch`` or ``keeper`` of ``GradientPath``; what is not named stays.
 
     Raises:
         BridgeError: The model was not compiled.
     """
     former = path_of(model)
-    present = None if former is None or former.watch is None else former.watch.every
-    if present == every:
-        return False
-    settings = ReductionSettings() if former is None else former.settings
-    if every is None and not settings.changes:
-        return _remove(adapter, model, former)
-    _check(model, settings)
-    path = GradientPath(settings, former is not None and former.taken_over)
-    _put(adapter, model, path, None if every is None else GradientWatch(every))
-    return True
+    path = GradientPath(*((ReductionSettings(),) if former is None else (former.settings, former.taken_over)))
+    if former is not None:
+        path.watch, path.keeper = former.watch, former.keeper
+    for name, observer in observers.items():
+        setattr(path, name, observer)
+    if path.settings.changes or is_observed(path):
+        _check(model, path.settings)
+        put(adapter, model, path)
+    else:
+        _remove(adapter, model, former)
 
 
-def _put(adapter: Adapter, model: Any, path: GradientPath, watch: Optional[GradientWatch]) -> None:
+def put(adapter: Adapter, model: Any, path: GradientPath) -> None:
     """Lets a model's gradients go a path from its next trace on."""
-    path.watch = watch
     model.__dict__[_PATH] = path
     model.__dict__[_MAKE] = types.MethodType(_maker(adapter), model)
     _attach(adapter, model, path)
@@ -175,13 +183,16 @@ def _maker(adapter: Adapter) -> Callable[..., Any]:
 
 def _function(adapter: Adapter, model: Any, path: GradientPath, *modes: str) -> Callable[[Any], Any]:
     """A train function in which gradients take the path, traced in further modes where they are given."""
+    bound = BoundModel(model, functools.partial(adapter.steps, model), functools.partial(adapter.one_step, model))
     if path.settings.every == 1:
         made = _made(model)
-        if modes:
+        if path.keeper is not None and bound.steps() == 1:
+            made = StepFunction(made, path, modes, bound)
+        elif modes:
             return WatchingFunction(made, path)
-        path.functions = {UPDATE: made}
+        if not modes:
+            path.functions = {UPDATE: made}
         return made
-    bound = BoundModel(model, functools.partial(adapter.steps, model), functools.partial(adapter.one_step, model))
     functions = {}
     for mode in (UPDATE, ACCUMULATE):
         with adapter.one_step(model):

@@ -6,6 +6,7 @@ from typing import Any, Optional, Protocol
 
 from tfvolta.bridge import reduction_part
 from tfvolta.bridge.gradient_records import GradientSample
+from tfvolta.bridge.gradient_watch import GradientWatch
 from tfvolta.bridge.reduction_part import Adapter
 from tfvolta.bridge.window import key_of
 
@@ -27,7 +28,12 @@ class WatchPart:
 
     def watch_gradients(self: _Host, model: Any, every: Optional[int]) -> bool:
         """Looks at a compiled model's gradients every so many steps; None: no longer."""
-        return reduction_part.watch(self.reduction_adapter, model, every)
+        path = reduction_part.path_of(model)
+        present = None if path is None or path.watch is None else path.watch.every
+        if present != every:
+            watch = None if every is None else GradientWatch(every)
+            reduction_part.observe(self.reduction_adapter, model, watch=watch)
+        return present != every
 
     def start_watch(self, model: Any, active: bool = True) -> None:
         """Begins a fit that is looked at, or lets the watch rest."""

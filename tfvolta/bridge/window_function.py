@@ -7,7 +7,8 @@ from typing import Any, Callable, ContextManager, Mapping, Optional
 import tensorflow as tf
 
 from tfvolta.bridge import graphs
-from tfvolta.bridge.gradient_path import ACCUMULATE, UPDATE, GradientPath
+from tfvolta.bridge.gradient_path import ACCUMULATE, UPDATE, GradientPath, InMode
+from tfvolta.bridge.kept_batches import KeptIterator
 
 _END = (StopIteration, tf.errors.OutOfRangeError)
 _ITERATORS = (tf.data.Iterator, tf.distribute.DistributedIterator)
@@ -38,22 +39,36 @@ class StepFunction:
         """Takes a train function that Keras has made, and traces it anew."""
         self._made = made
         self._mode = path.mode(*modes)
+        # Of several batches in a call only the last would be at hand, and a loop in a graph hands none out.
+        self._keeper = path.keeper if model.steps() == 1 else None
         found = graphs.outermost(made)
-        self.__wrapped__ = _in_mode(found[0].python_function, path, modes, model) if found else None
+        step = found[0].python_function if found else None
+        keeps = self._keeper is not None
+        self.__wrapped__ = None if step is None else _in_mode(step, path.mode(*modes), model, keeps)
 
     def __call__(self, iterator: Any) -> Any:
         """Trains a batch; one that comes from Python (``train_on_batch``) by Keras's own function."""
         if self.__wrapped__ is not None and isinstance(iterator, _ITERATORS):
-            return self.__wrapped__(iterator)
-        with self._mode:
-            return self._made(iterator)
+            outputs, batch = self.__wrapped__(iterator)
+        else:
+            kept = iterator if self._keeper is None else KeptIterator(iterator)
+            with self._mode:
+                outputs = self._made(kept)
+            batch = getattr(kept, "batch", ())
+        if self._keeper is not None and batch:
+            self._keeper.keep(batch[0])
+        return outputs
 
 
-def _in_mode(step: Callable[[Any], Any], path: GradientPath, modes: tuple[str, ...], model: BoundModel) -> Any:
+def _in_mode(step: Callable[[Any], Any], mode: InMode, model: BoundModel, keeps: bool) -> Any:
+    """A function of one batch that gives back its results, and the batch in a tuple where it is to be kept."""
+
     def train_function(iterator: Any) -> Any:  # autograph has to reach the script's own train step through it
-        with path.mode(*modes), model.one_step():
-            outputs = step(iterator)
-        return outputs.get_value() if isinstance(outputs, tf.experimental.Optional) else outputs  # of Keras 3
+        kept = KeptIterator(iterator)
+        with mode, model.one_step():
+            outputs = step(kept if keeps else iterator)
+        outputs = outputs.get_value() if isinstance(outputs, tf.experimental.Optional) else outputs  # of Keras 3
+        return outputs, kept.batch
 
     return tf.function(train_function, reduce_retracing=True)
 
@@ -160,7 +175,7 @@ class _Loop:
             return self._run(self._updates, iterator)
 
     def _run(self, function: Any, iterator: Any) -> tuple[Any, Any]:
-        outputs = function(iterator)
+        outputs, _ = function(iterator)
         # A batch counts once all of its step was done, so that the count is right where the data end in the loop, and
         # what waits for the count begins after the step.
         with tf.control_dependencies(tf.nest.flatten(outputs)):

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfvolta.callbacks.alarms import Alarms
     from tfvolta.callbacks.apply_plan import ApplyPlan
     from tfvolta.callbacks.average_metrics import AverageMetrics
     from tfvolta.callbacks.base import Callback
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.xla_jit import XlaJit
 
 _MODULES = {
+    "Alarms": "alarms",
     "ApplyPlan": "apply_plan",
     "AverageMetrics": "average_metrics",
     "BroadcastState": "broadcast_state",
@@ -55,6 +57,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "Alarms",
     "ApplyPlan",
     "AverageMetrics",
     "BroadcastState",

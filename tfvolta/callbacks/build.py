@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from tfvolta.callbacks.addons import addon_callbacks
+from tfvolta.callbacks.alarms import Alarms
 from tfvolta.callbacks.apply_plan import ApplyPlan
 from tfvolta.callbacks.averaged_weights import AveragedWeights
 from tfvolta.callbacks.base import Callback
@@ -60,10 +61,13 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     if monitor.loss_scale:
         callbacks.append(LossScaleMonitor(session=session))
     watched = session.config.gradient_monitor
-    if watched is not None:
+    if watched is not None and session.config.get("strategy.kind") != "parameter_server":
         callbacks.append(GradientMonitor(watched.every_steps, watched.groups, session))
     if monitor.tensor_cores:
         callbacks.append(TensorCores(session))
+    asked = session.config.alarms
+    if asked is not None and session.config.get("strategy.kind") != "parameter_server":
+        callbacks.append(Alarms(**asked.model_dump(), session=session))
     if monitor.memory:
         callbacks.append(DeviceMemory(session=session))
     if session.place.heartbeats is not None or any(step.knob.name == Watchdog.name for step in session.plan.steps):

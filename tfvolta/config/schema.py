@@ -19,7 +19,7 @@ from tfvolta.config.distribution import (
 )
 from tfvolta.config.kernels import Kernels
 from tfvolta.config.memory import Memory
-from tfvolta.config.precision import GradientMonitor, LossScale
+from tfvolta.config.precision import Alarms, GradientMonitor, LossScale
 from tfvolta.config.section import Section
 from tfvolta.config.training import Addons, LearningRate, Optimizer
 
@@ -169,6 +169,7 @@ class Config(Section):
     checkpoint: Optional[Checkpoint] = None
     watchdog: Optional[Watchdog] = None
     gradient_monitor: Optional[GradientMonitor] = None
+    alarms: Optional[Alarms] = None
     monitor: Monitor = Field(default_factory=lambda: Monitor())
     debug: Optional[Debug] = None
 

@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from tfvolta.knobs.addons import Addons
+from tfvolta.knobs.alarms import Alarms
 from tfvolta.knobs.allocator import Allocator
 from tfvolta.knobs.auto_clustering import AutoClustering
 from tfvolta.knobs.base import Knob
@@ -99,6 +100,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     LayoutOptimizer,
     Checkpointing,
     GradientMonitor,
+    Alarms,
     Uneven,
     OnOom,
     Watchdog,
