@@ -146,6 +146,12 @@ class Bridge(Guarding, Numerics, Resuming, Protocol):
         The trace is the one that training then uses.
         """
 
+    def watch_shapes(self, model: Any) -> Any:
+        """A ``tfvolta.bridge.batch_shapes.ShapeWatch`` of the running fit's batches; from ``on_train_begin``."""
+
+    def test_trace_count(self, model: Any) -> int:
+        """How often the function of ``evaluate`` and of validation was traced so far; reads no device."""
+
     def fit_data(self, model: Any) -> Optional[FitData]:
         """Rows and batches of the ``fit`` that is calling a callback; None outside one."""
 

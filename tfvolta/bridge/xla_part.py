@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional, Protocol
 
-from tfvolta.bridge import first_step, running_fit, xla_trial
+from tfvolta.bridge import batch_shapes, first_step, graphs, running_fit, xla_trial
 from tfvolta.bridge.base import FitData, XlaTrial
 
 
@@ -26,6 +26,15 @@ class XlaPart:
         """Traces the train function for an iterator and lowers its compiled part; nothing runs."""
         data = running_fit.fit_data(model)
         return xla_trial.try_step(model, self.layers(model), iterator, None if data is None else data.batch)
+
+    def watch_shapes(self, model: Any) -> batch_shapes.ShapeWatch:
+        """Sees the shapes of the batches of the running fit from its next iterator on."""
+        return batch_shapes.watch(model)
+
+    def test_trace_count(self, model: Any) -> int:
+        """How often the function of ``evaluate`` and of validation was traced so far."""
+        functions = graphs.outermost(getattr(model, "test_function", None))
+        return sum(int(function.experimental_get_tracing_count()) for function in functions)
 
     def fit_data(self, model: Any) -> Optional[FitData]:
         """Rows and batches of the ``fit`` that is calling a callback; None outside one."""

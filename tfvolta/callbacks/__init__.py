@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.broadcast_state import BroadcastState
     from tfvolta.callbacks.build import session_callbacks
     from tfvolta.callbacks.checkpoint import Checkpoint
+    from tfvolta.callbacks.compile_ledger import CompileLedger
     from tfvolta.callbacks.cudnn_workspace import CudnnWorkspace
     from tfvolta.callbacks.device_memory import DeviceMemory
     from tfvolta.callbacks.first_rank_output import FirstRankOutput
@@ -37,6 +38,7 @@ _MODULES = {
     "BroadcastState": "broadcast_state",
     "Callback": "base",
     "Checkpoint": "checkpoint",
+    "CompileLedger": "compile_ledger",
     "CudnnWorkspace": "cudnn_workspace",
     "DeviceMemory": "device_memory",
     "FirstRankOutput": "first_rank_output",
@@ -63,6 +65,7 @@ __all__ = [
     "BroadcastState",
     "Callback",
     "Checkpoint",
+    "CompileLedger",
     "CudnnWorkspace",
     "DeviceMemory",
     "FirstRankOutput",

@@ -9,6 +9,7 @@ from tfvolta.callbacks.alarms import Alarms
 from tfvolta.callbacks.apply_plan import ApplyPlan
 from tfvolta.callbacks.averaged_weights import AveragedWeights
 from tfvolta.callbacks.base import Callback
+from tfvolta.callbacks.compile_ledger import CompileLedger
 from tfvolta.callbacks.device_memory import DeviceMemory
 from tfvolta.callbacks.gradient_monitor import GradientMonitor
 from tfvolta.callbacks.horovod import rank_callbacks
@@ -52,10 +53,13 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     if session.config.get("learning_rate.warmup_epochs"):
         callbacks.append(LearningRateWarmup(session))
     callbacks += _average_and_addons(session)
+    throughput: Optional[Throughput] = None
     if monitor.throughput:
         throughput = Throughput(monitor.warmup_steps, examples_per_step=batch_size, session=session)
         throughput.fit = fits_before
         callbacks.append(throughput)
+    if monitor.compilations and session.config.get("xla.jit") is not None:
+        callbacks.append(CompileLedger(monitor.compilations_limit, session, throughput))
     if monitor.input:
         callbacks.append(InputShare(monitor.warmup_steps, session=session))
     if monitor.loss_scale:

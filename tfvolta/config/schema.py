@@ -126,6 +126,8 @@ class Monitor(Section):
     loss_scale: bool = Field(True, description="Loss scale and skipped steps.")
     tensor_cores: bool = Field(True, description="Layers that Tensor Cores serve, of a model in float16.")
     input: bool = Field(False, description="Share of the step time that is spent waiting for data.")
+    compilations: bool = Field(True, description="What was traced and compiled, where xla.jit is given.")
+    compilations_limit: int = Field(4, ge=1, description="Compilations of a fit's train step taken as normal.")
     warmup_steps: int = Field(
         2, ge=0, description="First steps of a fit, tracing and compilation included, left out of figures."
     )
