@@ -73,8 +73,11 @@ def test_workers_with_different_numbers_of_batches(tmp_path: Path, uneven: str) 
     if uneven == "error":
         assert done.code != 0
         for worker in (0, 1):
-            assert any(f"[worker {worker}]" in line and "[4, 3]" in line for line in done.err), done.err[-40:]
+            assert any(f"[worker {worker}]" in line and "[8, 6]" in line for line in done.err), done.err[-40:]
         assert not any("STEPS" in line for line in done.out)
         return
     assert done.code == 0, done.err[-40:]
-    assert sorted(line for line in done.out if "STEPS" in line) == ["[worker 0] STEPS 6", "[worker 1] STEPS 6"]
+    assert sorted(line for line in done.out if "STEPS" in line) == ["[worker 0] STEPS 12", "[worker 1] STEPS 12"]
+    # A batch of two rows is the global batch: one row a step, and an epoch has them all.
+    assert rows(done, 1) == [f"[{row}]" for row in range(6)] * 2
+    assert rows(done, 0) == [f"[{row}]" for row in range(6)] * 2

@@ -12,6 +12,7 @@ from tfvolta.knobs.uneven import Uneven
 from tfvolta.peers import HorovodPeers
 
 if TYPE_CHECKING:
+    from tfvolta.bridge.base import FitData
     from tfvolta.session import Session
 
 _ENDED = -1
@@ -53,7 +54,7 @@ class RankCheck(Callback):
             return
         data = self.bridge.fit_data(self.model)
         batch = None if data is None else data.batch
-        told = exchange(self._peers, {"steps": self.params.get("steps"), "reduced": self._reduced(), "batch": batch})
+        told = exchange(self._peers, {"steps": self._steps(data), "reduced": self._reduced(), "batch": batch})
         idle = [rank for rank, each in enumerate(told) if not each["reduced"]]
         if idle:
             raise ClusterError("Ranks would train models of their own.", [_not_distributed(idle, self._peers.size)])
@@ -76,6 +77,25 @@ class RankCheck(Callback):
         if self._peers is not None:
             self._meet(_ENDED)
             self._peers = None
+
+    def _steps(self, data: Optional[FitData]) -> Optional[int]:
+        """Batches of an epoch.
+
+        TensorFlow makes each batch of a worker's own data into as many as there are workers, and Keras has counted
+        before that: its epoch would end with most rows unseen. It is made as long as the data are.
+        """
+        steps: Optional[int] = self.params.get("steps")
+        if isinstance(self._peers, HorovodPeers) or steps is None or self.bridge.data_policy(self.model) != "off":
+            return steps
+        from tfvolta.bridge.epoch_length import end_epochs_after
+
+        share = 0 if data is None or data.batch is None else data.batch // self._peers.size
+        if data is None or data.rows is None or not share:
+            self._warn(_half_seen(steps, self._peers.size))
+            return steps
+        rows = data.rows if data.remainder else steps * (data.batch or 0)
+        whole = -(-rows // share)
+        return whole if end_epochs_after(self.model, whole) else steps
 
     def _reduced(self) -> bool:
         from tfvolta.strategy.horovod_verification import distributed_by
@@ -173,6 +193,13 @@ def _unknown(steps: Sequence[Optional[int]]) -> str:
     return (
         f"batches an epoch by rank: {list(steps)} (None: the data do not say). If one rank has fewer than the others, "
         "these wait for ever; pass steps_per_epoch, or set watchdog.stall_seconds to end what is stuck"
+    )
+
+
+def _half_seen(steps: int, workers: int) -> str:
+    return (
+        f"data.sharding: off, and the rows of this worker's data are not known: an epoch of {steps} steps sees about 1/"
+        f"{workers} of them, since each batch becomes {workers} steps. Pass steps_per_epoch"
     )
 
 

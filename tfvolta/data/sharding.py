@@ -63,7 +63,10 @@ def shard(dataset: Any, workers: int, policy: str = "auto", where: str = "data.s
 
 def _sentence(policy: str, files: Optional[int], reads: bool, workers: int) -> str:
     if policy == "off":
-        return f"Each of {workers} workers reads all that its own script gives to fit; nothing divides the data."
+        return (
+            f"Each of {workers} workers reads all that its own script gives to fit; nothing divides the data. A batch"
+            f" that it gives is the global batch: a worker takes 1/{workers} of it a step."
+        )
     if policy == "file":
         count = "the files" if files is None else f"{files} files"
         uneven = ""
