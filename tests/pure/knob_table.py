@@ -217,5 +217,10 @@ ROWS: dict[str, Row] = {
     ),
     "fused_batch_norm": Row({"kernels": {"fused_batch_norm": "on"}}, "on", at_once=Status.PENDING),
     "cudnn_rnn": Row({"kernels": {"cudnn_rnn": "on"}}, "on", at_once=Status.PENDING, gpu_only=True),
+    "recompute": Row(
+        {"memory": {"recompute": {"every": 1}}},
+        {"layers": None, "every": 1, "budget_mb": None},
+        at_once=Status.PENDING,
+    ),
     "layout_optimizer": Row({"graph": {"layout_optimizer": False}}, False, gpu_only=True),
 }

@@ -14,6 +14,7 @@ from typing import Any, Optional
 from tfvolta.bridge.base import FitData, GraphSummary, JitState, LossScaleState, RefusedLayer, Retrofit, XlaTrial
 from tfvolta.bridge.kernel_records import KernelChange
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
+from tfvolta.bridge.recompute_records import SCOPE, RecomputeState, Repetition, SegmentState
 from tfvolta.config.schema import Config
 from tfvolta.facts.schema import Cpu, Facts, Gpu, TensorFlowBuild
 from tfvolta.phase import Closure, Moment
@@ -173,6 +174,7 @@ class RecordedModel:
         self.rate = 0.1
         self.optimizer_class = ("Adam", "keras")
         self.traced = False
+        self.recomputed: Optional[RecomputeState] = None
 
     def state(self) -> dict[str, Any]:
         """What knobs can change, for comparing before and after; the automatic jit counts as off without a GPU."""
@@ -184,6 +186,7 @@ class RecordedModel:
             "rate": self.rate,
             "optimizer": self.optimizer_class,
             "jit": self.jit is True,
+            "recomputed": self.recomputed is not None,
         }
 
 
@@ -287,7 +290,8 @@ class RecordedBridge:
             operations[f"{operation}[{made.dtype}]"] = operations.get(f"{operation}[{made.dtype}]", 0) + 3
         kernels = {"fused_batch_norm": "FusedBatchNormV3[float32]", "cudnn_rnn": "CudnnRNNV2[float32]"}
         operations.update({kernels[kind]: 1 for kind in model.kernels})
-        return GraphSummary(operations, 1, model.jit is True and not self.obstacles, {})
+        again = {"float32": (f"{SCOPE}/conv",)} if model.recomputed is not None else {}
+        return GraphSummary(operations, 1, model.jit is True and not self.obstacles, {}, products=again)
 
     def install_kernel(self, model: RecordedModel, kind: str, always: bool = False) -> KernelChange:
         model.kernels.add(kind)
@@ -300,6 +304,17 @@ class RecordedBridge:
 
     def kernel_fallbacks(self, model: RecordedModel, kind: str) -> dict[str, str]:
         return {}
+
+    def recompute(self, model: RecordedModel, request: Any) -> None:
+        call = Repetition(again=True, products=(1, 1), kept=(((None, 4), "float32"),))
+        model.recomputed = RecomputeState((SegmentState("conv", ("conv",), [call]),), {}, "3 blocks in segments of 1")
+        model.traced = False
+
+    def recompute_state(self, model: RecordedModel) -> Optional[RecomputeState]:
+        return model.recomputed
+
+    def undo_recompute(self, model: RecordedModel) -> None:
+        model.recomputed = None
 
     def set_jit(self, model: RecordedModel, value: bool) -> None:
         assert isinstance(value, bool)

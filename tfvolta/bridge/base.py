@@ -8,6 +8,7 @@ from tfvolta.bridge.guard_records import Guarding
 from tfvolta.bridge.kernel_records import KernelChange
 from tfvolta.bridge.numerics import Numerics
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
+from tfvolta.bridge.recompute_records import Recomputing
 from tfvolta.bridge.records import (
     FitData,
     GraphSummary,
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 
-class Bridge(Guarding, Numerics, Resuming, Protocol):
+class Bridge(Guarding, Numerics, Recomputing, Resuming, Protocol):
     """What every Keras module of the bridge offers.
 
     ``model`` is any Keras model: functional, Sequential, subclassed or nested.

@@ -16,10 +16,12 @@ from tfvolta.bridge.keras2_loss_scale import LossScalePart
 from tfvolta.bridge.keras2_optimizers import OptimizerPart
 from tfvolta.bridge.keras2_package import load_package
 from tfvolta.bridge.keras2_precision import PrecisionPart
+from tfvolta.bridge.keras2_recompute import Keras2Recompute
 from tfvolta.bridge.keras2_reduction import Keras2Reduction
 from tfvolta.bridge.keras2_resuming import ResumingPart
 from tfvolta.bridge.keras2_symbolic import FootprintAdapter
 from tfvolta.bridge.padding_part import PaddingPart
+from tfvolta.bridge.recompute_part import RecomputePart
 from tfvolta.bridge.reduction_part import ReductionPart
 from tfvolta.bridge.replay_part import ReplayPart
 from tfvolta.bridge.step_guard import GuardPart
@@ -42,6 +44,7 @@ class Keras2Bridge(
     KernelPart,
     OptimizerPart,
     PaddingPart,
+    RecomputePart,
     ReductionPart,
     ReplayPart,
     ResumingPart,
@@ -60,6 +63,7 @@ class Keras2Bridge(
         self.package = load_package(stack)
         self.keras: Any = self.package.keras
         self.footprint_adapter = FootprintAdapter(self.package)
+        self.recompute_adapter = Keras2Recompute(self.package)
         self.reduction_adapter = Keras2Reduction(self.package)
         self.step_metrics = KERAS2
 

@@ -34,10 +34,12 @@ from tfvolta.bridge.keras3_coordination import CoordinationPart, coordinated
 from tfvolta.bridge.keras3_custom_loop import CustomLoopPart
 from tfvolta.bridge.keras3_kernels import KernelPart
 from tfvolta.bridge.keras3_optimizers import OptimizerPart
+from tfvolta.bridge.keras3_recompute import Keras3Recompute
 from tfvolta.bridge.keras3_reduction import ReductionPart
 from tfvolta.bridge.keras3_resuming import ResumingPart
 from tfvolta.bridge.keras3_symbolic import FootprintAdapter
 from tfvolta.bridge.padding_part import PaddingPart
+from tfvolta.bridge.recompute_part import RecomputePart
 from tfvolta.bridge.replay_part import ReplayPart
 from tfvolta.bridge.step_guard import GuardPart
 from tfvolta.bridge.step_metrics import KERAS3
@@ -164,6 +166,7 @@ class Keras3Bridge(
     GuardPart,
     OptimizerPart,
     PaddingPart,
+    RecomputePart,
     ReductionPart,
     ReplayPart,
     ResumingPart,
@@ -176,6 +179,7 @@ class Keras3Bridge(
         self.stack = stack
         self.keras: Any = keras
         self.footprint_adapter = FootprintAdapter()
+        self.recompute_adapter = Keras3Recompute()
         self.step_metrics = KERAS3
 
     def examples_seen(self, model: Any) -> Optional[int]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfvolta.callbacks.cudnn_workspace import CudnnWorkspace
     from tfvolta.callbacks.device_memory import DeviceMemory
     from tfvolta.callbacks.first_rank_output import FirstRankOutput
+    from tfvolta.callbacks.gradient_checkpointing import GradientCheckpointing
     from tfvolta.callbacks.gradient_monitor import GradientMonitor
     from tfvolta.callbacks.horovod import Horovod
     from tfvolta.callbacks.input_share import InputShare
@@ -42,6 +43,7 @@ _MODULES = {
     "CudnnWorkspace": "cudnn_workspace",
     "DeviceMemory": "device_memory",
     "FirstRankOutput": "first_rank_output",
+    "GradientCheckpointing": "gradient_checkpointing",
     "GradientMonitor": "gradient_monitor",
     "Horovod": "horovod",
     "InputShare": "input_share",
@@ -69,6 +71,7 @@ __all__ = [
     "CudnnWorkspace",
     "DeviceMemory",
     "FirstRankOutput",
+    "GradientCheckpointing",
     "GradientMonitor",
     "Horovod",
     "InputShare",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tfvolta.callbacks.base import Logs
 from tfvolta.callbacks.carrier import Carrier
+from tfvolta.session.fit_end import end_fit
 
 
 class ApplyPlan(Carrier):
@@ -19,5 +20,6 @@ class ApplyPlan(Carrier):
     def on_train_end(self, logs: Logs = None) -> None:
         """Puts the fit into the evidence; a later fit replaces the measurements, not this."""
         self.end_windows()
+        end_fit(self.session, self.model)
         fit = {"model": self.model.name, "class": type(self.model).__name__, "epochs": self.params.get("epochs")}
         self.session.recorder.fitted(fit)

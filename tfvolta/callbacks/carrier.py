@@ -10,6 +10,7 @@ from tfvolta.audit import audit_model, refuse
 from tfvolta.bridge.worker_service import serve_present_workers
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.errors import AuditWarning
+from tfvolta.session.fit_end import end_fit
 
 if TYPE_CHECKING:
     from tfvolta.session import Session
@@ -70,6 +71,7 @@ class Carrier(Callback):
     def on_train_end(self, logs: Logs = None) -> None:
         """Says in a line how the settings ended, once; ``tfvolta run`` prints a whole report instead."""
         self.end_windows()
+        end_fit(self.session, self.model)
         says = self.session.origin.script is None and self.session.place.is_chief
         if says and self.session.ledger.summary() != self._said:
             self._said = self.session.ledger.summary()

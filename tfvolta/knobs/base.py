@@ -139,6 +139,10 @@ class Knob(abc.ABC):
         """Looks at the train step or its data when fit begins, before the first step; most knobs need not."""
         del value, context, journal
 
+    def after_fit(self, value: Any, context: Context) -> None:
+        """Takes back what was meant for one fit; most settings stay on the model."""
+        del value, context
+
     def undo(self, context: Context) -> bool:
         """Restores what was there before ``apply``; False when that cannot be done in a live process."""
         del context

@@ -42,6 +42,7 @@ from tfvolta.knobs.optimizer import Optimizer
 from tfvolta.knobs.pad_remainder import PadRemainder
 from tfvolta.knobs.policy import Policy
 from tfvolta.knobs.preflight import Preflight
+from tfvolta.knobs.recompute import Recompute
 from tfvolta.knobs.retrofit import Retrofit
 from tfvolta.knobs.seed import Seed
 from tfvolta.knobs.sharding import DataSharding
@@ -97,6 +98,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     AutoClustering,
     FusedBatchNorm,
     CudnnRnn,
+    Recompute,  # after what changes layers, so that they run so in both passes
     LayoutOptimizer,
     Checkpointing,
     GradientMonitor,
