@@ -23,7 +23,6 @@ except ImportError:  # run as a program on a host without pytest
     pass
 
 layers = keras.layers
-FULL, PADDED = "CudnnRNNV2", "CudnnRNNV3"
 
 
 def recurrent(kind: str, policy: str, mask: str, **arguments: Any) -> dict[str, float]:
@@ -124,7 +123,10 @@ def test_a_fit_runs_the_kernels() -> None:
     seen = fitted()
     assert seen["statuses"] == {"fused_batch_norm": "APPLIED", "cudnn_rnn": "APPLIED"}
     assert seen["operations"]["FusedBatchNormV3[float16]"] == 1
-    assert seen["operations"]["CudnnRNNV2[float16]"] == 3 and "TensorScatterUpdate[bool]" not in seen["operations"]
+    assert (
+        seen["operations"]["CudnnRNNV3:time_major[float16]"] == 3
+        and "TensorScatterUpdate[bool]" not in seen["operations"]
+    )
     assert seen["losses"][-1] < seen["losses"][0]
 
 

@@ -288,7 +288,7 @@ class RecordedBridge:
         for made in model.layers.values():
             operation = {"Conv2D": "Conv2D", "Dense": "MatMul"}.get(type(made).__name__, "Mul")
             operations[f"{operation}[{made.dtype}]"] = operations.get(f"{operation}[{made.dtype}]", 0) + 3
-        kernels = {"fused_batch_norm": "FusedBatchNormV3[float32]", "cudnn_rnn": "CudnnRNNV2[float32]"}
+        kernels = {"fused_batch_norm": "FusedBatchNormV3[float32]", "cudnn_rnn": "CudnnRNNV3:time_major[float32]"}
         operations.update({kernels[kind]: 1 for kind in model.kernels})
         again = {"float32": (f"{SCOPE}/conv",)} if model.recomputed is not None else {}
         return GraphSummary(operations, 1, model.jit is True and not self.obstacles, {}, products=again)

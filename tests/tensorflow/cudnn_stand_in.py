@@ -1,4 +1,4 @@
-"""cuDNN's recurrent operations as NVIDIA describes them, one step after another, for machines without a GPU.
+"""cuDNN's recurrent operation as NVIDIA describes it, one step after another, for machines without a GPU.
 
 Weights come as one vector: for each gate the matrix of the inputs, then for each gate the recurrent matrix, each of
 shape ``(units, columns)``, then the input biases and the recurrent biases. An LSTM's gates are input, forget, new and
@@ -15,30 +15,26 @@ from tests.stack import tf
 
 
 class StandIn:
-    """Both operations, and which of them were used.
+    """``CudnnRNNV3``, and how it was used.
 
     Attributes:
-        calls: ``(operation, mode, dtype)`` of each call.
+        calls: ``(layout, mode, dtype)`` of each call.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, str]] = []
 
-    def full_op(self, mode: str, steps: Any, initial: Sequence[Any], vector: Any, timed: bool) -> tuple[Any, Any, Any]:
-        """``CudnnRNN`` and ``CudnnRNNV2``: all steps, time first."""
-        self.calls.append(("CudnnRNNV2" if timed else "CudnnRNN", mode, steps.dtype.name))
-        assert all(state.shape[0] == 1 for state in initial)
-        outputs, last = _run(mode, steps, [state[0] for state in initial], vector, None)
-        return outputs, *[state[tf.newaxis] for state in last]
-
-    def padded_op(
-        self, mode: str, inputs: Any, initial: Sequence[Any], vector: Any, lengths: Any
+    def operation(
+        self, mode: str, inputs: Any, initial: Sequence[Any], vector: Any, lengths: Any, time_major: bool
     ) -> tuple[Any, Any, Any]:
-        """``CudnnRNNV3``: batch first, nothing after the end of a sequence."""
-        self.calls.append(("CudnnRNNV3", mode, inputs.dtype.name))
-        assert all(state.shape[1] == 1 for state in initial)
-        outputs, last = _run(mode, tf.transpose(inputs, (1, 0, 2)), [s[:, 0] for s in initial], vector, lengths)
-        return tf.transpose(outputs, (1, 0, 2)), *[state[:, tf.newaxis] for state in last]
+        """Outputs and last states; nothing after the end of a sequence."""
+        self.calls.append(("time first" if time_major else "batch first", mode, inputs.dtype.name))
+        axis = 0 if time_major else 1
+        assert all(state.shape[axis] == 1 for state in initial)
+        steps = inputs if time_major else tf.transpose(inputs, (1, 0, 2))
+        outputs, last = _run(mode, steps, [tf.squeeze(state, axis) for state in initial], vector, lengths)
+        outputs = outputs if time_major else tf.transpose(outputs, (1, 0, 2))
+        return outputs, *[tf.expand_dims(state, axis) for state in last]
 
 
 def _run(mode: str, steps: Any, states: Sequence[Any], vector: Any, lengths: Any) -> tuple[Any, list[Any]]:
@@ -50,10 +46,6 @@ def _run(mode: str, steps: Any, states: Sequence[Any], vector: Any, lengths: Any
         x = [tf.matmul(steps[index], w, transpose_b=True) + b for w, b in zip(of_inputs, at_inputs)]
         h = [tf.matmul(hidden, w, transpose_b=True) + b for w, b in zip(recurrent, at_states)]
         new_hidden, new_cell = (_lstm if mode == "lstm" else _gru)(x, h, hidden, cell)
-        if lengths is None:
-            hidden, cell = new_hidden, new_cell
-            outputs.append(hidden)
-            continue
         runs = tf.expand_dims(index < lengths, axis=1)
         hidden, cell = tf.where(runs, new_hidden, hidden), tf.where(runs, new_cell, cell)
         outputs.append(tf.where(runs, hidden, tf.zeros_like(hidden)))

@@ -41,8 +41,7 @@ layers = keras.layers
 def cudnn(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     """A machine that has cuDNN, as far as the bridge sees it; the models are made before Keras could see it."""
     stand_in = StandIn()
-    monkeypatch.setattr(cudnn_sequence, "full_op", stand_in.full_op)
-    monkeypatch.setattr(cudnn_sequence, "padded_op", stand_in.padded_op)
+    monkeypatch.setattr(cudnn_sequence, "operation", stand_in.operation)
     monkeypatch.setattr(keras3_cudnn_rnn, "has_cudnn", lambda: True)
     monkeypatch.setattr(sys.modules["keras.src.backend.tensorflow.rnn"], "_is_gpu_available", lambda: True)
     yield stand_in
@@ -55,7 +54,7 @@ def test_masks_equal_keras(kind: str, mask: str, cudnn: StandIn) -> None:
     arguments = {"return_sequences": True, "return_state": True}
     wanted = recurrent_passes(layer(kind, use_cudnn=False, **arguments), MASKS[mask])
     equal(recurrent_passes(served(layer(kind, **arguments)), MASKS[mask]), wanted, 1e-5)
-    on_cudnn = [("CudnnRNNV2" if mask == "none" else "CudnnRNNV3", kind, "float32")]
+    on_cudnn = [("time first" if mask == "none" else "batch first", kind, "float32")]
     assert cudnn.calls == (on_cudnn if mask in ON_CUDNN else [])
 
 

@@ -1,10 +1,12 @@
 """A whole sequence through one of cuDNN's LSTMs or GRUs: weights, axes, directions and lengths as cuDNN wants them.
 
-Sequences that are all of full length go without their lengths, time first, which is the layout that cuDNN computes in,
-and with the algorithm that was fastest when TensorFlow timed them (``CudnnRNNV2``). Padded ones go with their lengths
-(``CudnnRNNV3``).
+Sequences that are all of full length go time first, the layout that cuDNN computes in: it then computes on them as they
+lie, while batch first it copies them into that layout and back. Padded ones go batch first.
 
-Source: tensorflow/core/kernels/cudnn_rnn_ops.cc (``ShouldUsePaddedIO``, ``MaybeAutotune``); keras/src/backend/
+Both tell their lengths. The operations that do not, ``CudnnRNN`` and ``CudnnRNNV2``, do not run with TensorFlow 2.21
+and cuDNN 9: 'Failed to call DoRnnForward' and 'No algorithm worked!' (seen on an NVIDIA H200).
+
+Source: tensorflow/core/kernels/cudnn_rnn_ops.cc (``ShouldUsePaddedIO``); keras/src/backend/
 tensorflow/rnn.py (``_cudnn_lstm``, ``_cudnn_gru``).
 """
 
@@ -45,9 +47,7 @@ def _reset_first(weight: Any) -> Any:
     return tf.concat([reset, update, new], axis=-1)
 
 
-def whole(
-    mode: str, inputs: Any, states: Sequence[Any], vector: Any, go_backwards: bool, timed: bool
-) -> tuple[Any, list[Any]]:
+def whole(mode: str, inputs: Any, states: Sequence[Any], vector: Any, go_backwards: bool) -> tuple[Any, list[Any]]:
     """Runs sequences of full length.
 
     Args:
@@ -56,7 +56,6 @@ def whole(
         states: One state or two, each of shape ``(batch, units)``.
         vector: What ``parameters`` returns.
         go_backwards: Begin with the last step; outputs come in the order in which they were computed.
-        timed: Let TensorFlow time cuDNN's algorithms at the first call and keep the fastest.
 
     Returns:
         Outputs of shape ``(batch, time, units)``, and the last states.
@@ -65,7 +64,8 @@ def whole(
     if go_backwards:
         steps = tf.reverse(steps, axis=(0,))
     initial = [tf.expand_dims(state, axis=0) for state in states]
-    outputs, *last = full_op(mode, steps, initial, vector, timed)
+    shape = tf.shape(steps)
+    outputs, *last = operation(mode, steps, initial, vector, tf.fill([shape[1]], shape[0]), time_major=True)
     return tf.transpose(outputs, (1, 0, 2)), [tf.squeeze(state, axis=0) for state in last[: len(states)]]
 
 
@@ -80,28 +80,16 @@ def padded(
     if go_backwards:
         inputs = tf.reverse_sequence(inputs, lengths, seq_axis=1, batch_axis=0)
     initial = [tf.expand_dims(state, axis=1) for state in states]
-    outputs, *last = padded_op(mode, inputs, initial, vector, lengths)
+    outputs, *last = operation(mode, inputs, initial, vector, lengths, time_major=False)
     if go_backwards:
         outputs = tf.reverse(tf.reverse_sequence(outputs, lengths, seq_axis=1, batch_axis=0), axis=(1,))
     return outputs, [tf.squeeze(state, axis=1) for state in last[: len(states)]]
 
 
-def full_op(mode: str, steps: Any, initial: Sequence[Any], vector: Any, timed: bool) -> tuple[Any, Any, Any]:
-    """cuDNN's operation without lengths, time first: outputs, last state, last cell state."""
-    operation = tf.raw_ops.CudnnRNNV2 if timed else tf.raw_ops.CudnnRNN
-    result = operation(
-        input=steps,
-        input_h=initial[0],
-        input_c=initial[1] if mode == LSTM else tf.zeros((), steps.dtype),
-        params=vector,
-        rnn_mode=mode,
-        is_training=True,  # what gradients need, in inference mode too
-    )
-    return result.output, result.output_h, result.output_c
-
-
-def padded_op(mode: str, inputs: Any, initial: Sequence[Any], vector: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """cuDNN's operation with lengths, batch first: outputs, last state, last cell state."""
+def operation(
+    mode: str, inputs: Any, initial: Sequence[Any], vector: Any, lengths: Any, time_major: bool
+) -> tuple[Any, Any, Any]:
+    """cuDNN's operation itself: outputs, last state, last cell state."""
     result = tf.raw_ops.CudnnRNNV3(
         input=inputs,
         input_h=initial[0],
@@ -109,7 +97,7 @@ def padded_op(mode: str, inputs: Any, initial: Sequence[Any], vector: Any, lengt
         params=vector,
         sequence_lengths=lengths,
         rnn_mode=mode,
-        is_training=True,
-        time_major=False,
+        is_training=True,  # what gradients need, in inference mode too
+        time_major=time_major,
     )
     return result.output, result.output_h, result.output_c

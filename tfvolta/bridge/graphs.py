@@ -160,7 +160,8 @@ class _Tally:
         self.functions += 1
         for node in nodes:
             dtype = node.attr["T"].type if "T" in node.attr else 0
-            self.operations[f"{node.op}[{self._dtype(dtype)}]" if dtype else node.op] += 1
+            kind = f"{node.op}:time_major" if "time_major" in node.attr and node.attr["time_major"].b else node.op
+            self.operations[f"{kind}[{self._dtype(dtype)}]" if dtype else kind] += 1
             if dtype and any(word in node.op for word in PRODUCT_WORDS):
                 self.products.setdefault(self._dtype(dtype), []).append(node.name)
             if "f" in node.attr:

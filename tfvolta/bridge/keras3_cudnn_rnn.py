@@ -1,8 +1,8 @@
-"""Keras 3: LSTM and GRU layers on cuDNN, without lengths where there is no mask.
+"""Keras 3: LSTM and GRU layers on cuDNN, time first where there is no mask, and whatever side a mask is padded on.
 
-Keras 3 gives cuDNN the lengths of the sequences with or without a mask, and fails on a GPU where a mask is not padding
-on the right. Here lengths go along with a mask only, and a mask that cuDNN cannot serve (padding on the left, a row
-without any step) runs Keras's own loop, chosen step by step as Keras 2 did.
+Keras 3 gives cuDNN padded sequences, batch first, with or without a mask, and fails on a GPU where a mask is not
+padding on the right. Here sequences without a mask go in cuDNN's own layout, and a mask that cuDNN cannot serve
+(padding on the left, a row without any step) runs Keras's own loop, chosen step by step as Keras 2 did.
 
 Source: keras/src/layers/rnn/lstm.py and gru.py, ``inner_loop``; keras/src/backend/tensorflow/rnn.py.
 """
@@ -18,7 +18,7 @@ from keras.src import backend, tree
 from tfvolta.bridge import cudnn_sequence
 from tfvolta.bridge.keras3_patch import Patch, patch_of
 from tfvolta.bridge.kernel_records import RECURRENT
-from tfvolta.bridge.tensorflow_private import in_xla_context, op_determinism
+from tfvolta.bridge.tensorflow_private import in_xla_context
 
 _MODES = ((keras.layers.LSTM, cudnn_sequence.LSTM), (keras.layers.GRU, cudnn_sequence.GRU))
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -70,9 +70,7 @@ def inner_loop(self: Any, sequences: Any, initial_state: Any, mask: Any, trainin
 
     def on_cudnn() -> Any:
         if mask is None:
-            outputs, last = cudnn_sequence.whole(
-                mode, inputs, states, vector, self.go_backwards, timed=not op_determinism()
-            )
+            outputs, last = cudnn_sequence.whole(mode, inputs, states, vector, self.go_backwards)
         else:
             outputs, last = _padded(self, mode, inputs, states, vector, mask)
         return last[0], outputs if self.return_sequences else tf.expand_dims(last[0], axis=1), last

@@ -79,7 +79,7 @@ class GraphSummary:
 
     Attributes:
         operations: ``{"MatMul[float16]": 9, ...}``: operation type and its T attribute, ``Softmax`` alone where it has
-            none.
+            none; ``CudnnRNNV3:time_major[float16]`` is one that takes sequences time first.
         functions: Number of concrete functions looked at.
         must_compile: Whether a function carries ``_XlaMustCompile``.
         collectives: Collective operations by type, such as ``{"CollectiveReduceV2": 4}``.

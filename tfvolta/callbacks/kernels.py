@@ -9,7 +9,7 @@ from tfvolta.callbacks.single import session_of
 
 
 class Kernels(Carrier):
-    """Fuses batch normalisation, and runs LSTM and GRU on cuDNN without lengths, from a model's next fit on.
+    """Fuses batch normalisation, and runs LSTM and GRU in cuDNN's own layout, from a model's next fit on.
 
     Example:
         ``model.fit(dataset, callbacks=[tfvolta.callbacks.Kernels()])``

@@ -18,5 +18,5 @@ class Kernels(Section):
         None, description="Batch normalisation in one operation; auto on GPUs where XLA does not compile the step."
     )
     cudnn_rnn: Optional[Choice] = Field(
-        None, description="LSTM and GRU on cuDNN without lengths where there is no mask; auto as above."
+        None, description="LSTM and GRU on cuDNN, time first where there is no mask; auto as above."
     )

@@ -20,7 +20,7 @@ class KernelKnob(Knob):
 
     Attributes:
         layers: What is served, for a sentence.
-        operations: Operations of the kernel.
+        operations: Operations of the kernel, the one first that only it puts into a step.
         native: Why the other stacks have nothing to change.
         needs_gpu: Whether ``on`` needs a GPU too.
     """
@@ -33,19 +33,22 @@ class KernelKnob(Knob):
     native: ClassVar[str]
     needs_gpu: ClassVar[bool] = False
 
+    @property
+    def shown(self) -> str:
+        """The kernel's operation, for a sentence."""
+        return self.operations[0].split(":")[0]
+
     def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:
         if facts.keras != "keras3":
             return Forecast(Status.NOT_APPLICABLE, self.native)
         if value == "off":
             return Forecast(Status.APPLIED, f"{self.layers} run as Keras composes them.")
         if not facts.gpus and (value == "auto" or self.needs_gpu):
-            return Forecast(Status.NOT_APPLICABLE, f"No GPU is here, and {self.operations[0]} is chosen for GPUs only.")
+            return Forecast(Status.NOT_APPLICABLE, f"No GPU is here, and {self.shown} is chosen for GPUs only.")
         if value == "auto" and config.get("xla.jit") == "clustering":
             return Forecast(Status.NOT_APPLICABLE, _CLUSTERED)
         where = "Where XLA does not compile the step, " if value == "auto" else ""
-        return Forecast(
-            Status.APPLIED, f"{where}{self.layers} run {self.operations[0]}; the others stay, with the reason."
-        )
+        return Forecast(Status.APPLIED, f"{where}{self.layers} run {self.shown}; the others stay, with the reason.")
 
     def apply(self, value: Any, context: Context) -> None:
         if self._why_not(value, context):
@@ -61,7 +64,7 @@ class KernelKnob(Knob):
         if value == "off":
             return f"{self.layers} run as Keras composes them."
         if (value == "auto" or self.needs_gpu) and not context.tensorflow.config.get_visible_devices("GPU"):
-            return f"TensorFlow has no GPU here, and {self.operations[0]} is chosen for GPUs only."
+            return f"TensorFlow has no GPU here, and {self.shown} is chosen for GPUs only."
         if value == "auto" and context.config.get("xla.jit") == "clustering":
             return _CLUSTERED
         return ""
@@ -83,8 +86,8 @@ class KernelKnob(Knob):
         observed.update(operations=counts, fallbacks=fallbacks)
         if not counts and value == "auto" and step_is_compiled(context):
             return Outcome(idle, f"XLA compiles the step and fuses {self.layers} by itself.", observed)
-        if not counts:
-            return Outcome(idle, f"The traced step has no {self.operations[0]}.{_reasons(last, fallbacks)}", observed)
+        if not counts or not self._is_mine(counts, len(last.served) - len(fallbacks)):
+            return Outcome(idle, f"The traced step has no {self.shown} of it.{_reasons(last, fallbacks)}", observed)
         found = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
         return Outcome(
             Status.APPLIED,
@@ -92,11 +95,20 @@ class KernelKnob(Knob):
             observed,
         )
 
+    def _is_mine(self, counts: dict[str, int], serving: int) -> bool:
+        """Whether a step's operations were put there by the kernel, and not by Keras.
+
+        Args:
+            counts: The operations, by operation and dtype.
+            serving: Layers that were not seen to run Keras's own code.
+        """
+        return serving > 0 or any(name.split("[")[0] == self.operations[0] for name in counts)
+
     def _left_to_keras(self, counts: Optional[dict[str, int]]) -> Outcome:
         """Whether nothing of this kernel is in a step that should be Keras's own."""
         if counts is None:
             return Outcome(Status.PENDING, "Left to Keras; the first traced step shows it.")
-        mine = {name: number for name, number in counts.items() if not name.startswith("CudnnRNNV3")}
+        mine = {name: number for name, number in counts.items() if self._is_mine({name: number}, 0)}
         if mine:
             return Outcome(
                 Status.NO_EFFECT, f"The traced step has {mine}, put there by something else or an earlier fit.", mine
@@ -164,7 +176,7 @@ class FusedBatchNorm(KernelKnob):
 
 
 class CudnnRnn(KernelKnob):
-    """Runs LSTM and GRU layers on cuDNN, without lengths where there is no mask, whatever side a mask is padded on.
+    """Runs LSTM and GRU layers on cuDNN, time first where there is no mask, whatever side a mask is padded on.
 
     Binds: when the train step is traced. The bridge makes Keras trace anew, so a callback is in time on every fit.
     """
@@ -173,6 +185,6 @@ class CudnnRnn(KernelKnob):
     keys = ("kernels.cudnn_rnn",)
     techniques = ("K5",)
     layers = "LSTM and GRU layers"
-    operations = ("CudnnRNNV2", "CudnnRNN", "CudnnRNNV3")
+    operations = ("CudnnRNNV3:time_major", "CudnnRNNV3")  # Keras puts the second there too, padded ones need it
     native = "This stack's LSTM and GRU layers choose cuDNN by themselves."
     needs_gpu = True
