@@ -32,6 +32,9 @@ class FakeBridge:
     def steps_per_execution(self, model: Any) -> int:
         return self.per_call
 
+    def fit_data(self, model: Any) -> None:
+        """No fit is running."""
+
     def jit(self, model: Any) -> JitState:
         return JitState(self.compiled, self.compiled)
 

@@ -102,7 +102,7 @@ def test_shares_of_different_sizes(
     monkeypatch: pytest.MonkeyPatch, batch: Any, remainder: Any, replicas: int, words: Any
 ) -> None:
     data = FitData("arrays", batch, 100, remainder)
-    bridge = types.SimpleNamespace(fit_data=lambda model: data)
+    bridge = types.SimpleNamespace(fit_data=lambda model: data, stack="keras2")
     monkeypatch.setattr("tfvolta.bridge.bridge_for", lambda model: bridge)
     strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
     finding = uneven_shares(types.SimpleNamespace(distribute_strategy=strategy, fit=None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence
 
 from tfvolta.audit.finding import Finding
 from tfvolta.cluster import resolve
@@ -83,40 +83,51 @@ def uneven_shares(model: Any) -> Optional[Finding]:
     """Finds a running fit of which some batches give the replicas different numbers of rows.
 
     Each replica takes the mean over its own rows, and every replica's gradient counts the same, so that a row in a
-    smaller share counts more, and the update is not that of one device on the whole batch.
+    smaller share counts more, and the update is not that of one device on the whole batch. A replica without rows makes
+    statistics of batch normalisation that are not numbers, on Keras 3; that is refused.
     """
     replicas = replicas_of(model)
     if replicas < 2 or not hasattr(model, "fit"):
         return None
     from tfvolta.bridge import bridge_for
 
-    data = bridge_for(model).fit_data(model)
+    bridge = bridge_for(model)
+    data = bridge.fit_data(model)
     if data is None or data.batch is None or data.batch < replicas:
         return None
-    uneven = [(name, rows) for name, rows in (("batches", data.batch), ("a last batch", data.remainder)) if rows]
-    uneven = [(name, rows) for name, rows in uneven if rows % replicas]
+    batches = (("batches", data.batch), ("a last batch", data.remainder))
+    uneven = [(name, rows, _shares(rows, data.batch, replicas)) for name, rows in batches if rows and rows % replicas]
     if not uneven:
         return None
-    shares = " and ".join(f"{name} of {rows}, which {_divided(rows, data.batch, replicas)}" for name, rows in uneven)
+    empty = any(0 in shares for _, _, shares in uneven) and bridge.stack == "keras3"
+    layers = audit_batch_norm(model, replicas) if empty else []
+    said = " and ".join(f"{name} of {rows}, which {_taken(shares)}" for name, rows, shares in uneven)
     drop = "" if data.batch % replicas else "; xla.remainder: drop leaves a smaller last batch out"
     return Finding(
         rule="uneven_shares",
-        what=f"fit has {shares}",
-        layers=(),
-        why="a replica takes the mean over its own rows and all replicas count the same: rows of smaller shares count"
+        what=f"fit has {said}",
+        layers=tuple(layers),
+        why="batch normalisation over no rows is not a number, and every weight becomes one"
+        if layers
+        else "a replica takes the mean over its own rows and all replicas count the same: rows of smaller shares count"
         " more, and the weights become others than with one replica",
         fix=f"give fit batches of a multiple of {replicas} rows{drop}",
+        refuses=bool(layers),
     )
 
 
-def _divided(rows: int, batch: int, replicas: int) -> str:
+def _shares(rows: int, batch: int, replicas: int) -> list[int]:
     """How a strategy divides a batch: each replica up to its share of a whole one, the first ones one row more."""
     quotient, more = divmod(batch, replicas)
-    shares = []
+    shares: list[int] = []
     for replica in range(replicas):
         shares.append(min(quotient + (replica < more), rows - sum(shares)))
-    said = ", ".join(map(str, shares)) if replicas <= 8 else f"from {max(shares)} down to {min(shares)}"
-    return f"{replicas} replicas take as {said}"
+    return shares
+
+
+def _taken(shares: Sequence[int]) -> str:
+    said = ", ".join(map(str, shares)) if len(shares) <= 8 else f"from {max(shares)} down to {min(shares)}"
+    return f"{len(shares)} replicas take as {said}"
 
 
 def unsynchronized_batch_norm(model: Any) -> Optional[Finding]:

@@ -34,6 +34,7 @@ class Carrier(Callback):
         self.session = session
         self._calls_until_verified = 0
         self._audit_again = False
+        self._audited_data = False
         self._found: set[str] = set()
         self._said = ""
 
@@ -53,7 +54,9 @@ class Carrier(Callback):
         self._calls_until_verified = 1 if self.bridge.stack == "keras3" else 1 + _KERAS2_TIMED_CALLS
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Lets settings look at the train step before it runs for the first time."""
+        """Lets settings look at the train step before it runs for the first time, and audits data that Keras 2 hid."""
+        if not self._audited_data:
+            self._audit()
         self.session.before_first_step(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
@@ -102,6 +105,7 @@ class Carrier(Callback):
 
     def _audit(self) -> None:
         """Warns, once for each, of what makes training wrong or slow, and puts it into the evidence."""
+        self._audited_data = self.bridge.fit_data(self.model) is not None
         settings = self.session.config.mixed_precision
         findings = audit_model(self.model, settings is not None and settings.policy != "float32")
         for finding in findings:
