@@ -125,6 +125,11 @@ ROWS: dict[str, Row] = {
         ends=Status.NO_EFFECT,  # the recorded model's layers were constructed before the policy
         at_once=Status.PENDING,
     ),
+    "built_islands": Row(
+        _PRECISION,
+        ["BatchNormalization"],
+        at_once=Status.PENDING,
+    ),
     "retrofit": Row(_PRECISION, "mixed_float16", at_once=Status.PENDING),
     "float32_islands": Row(_PRECISION, {"layers": ["BatchNormalization"], "output": True}),
     "loss_scale": Row(

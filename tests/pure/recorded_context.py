@@ -228,14 +228,15 @@ class RecordedBridge:
         self.policy = policy
 
     def retrofit(self, model: Any, policy: str, float32_layers: Any = (), float32_output: bool = True) -> Retrofit:
-        from tfvolta.knobs.precision_groups import COMPUTE_DTYPES, is_island
+        from tfvolta.bridge.layer_patterns import matches
+        from tfvolta.knobs.precision_groups import COMPUTE_DTYPES
 
         former = {path: made.dtype for path, made in model.layers.items()}
         refused = {each.name for each in self.refused}
         islands = [
             path
             for path, made in model.layers.items()
-            if is_island(path, type(made).__name__, float32_layers) or (float32_output and path == "head")
+            if matches(path, made, float32_layers) or (float32_output and path == "head")
         ]
         for path, made in model.layers.items():
             if path not in refused:
@@ -266,6 +267,17 @@ class RecordedBridge:
 
     def count_steps(self, model: RecordedModel) -> bool:
         return False
+
+    def float32_constructed(self) -> tuple[str, ...]:
+        return getattr(self, "constructed", ())
+
+    def keep_float32_constructed(self, patterns: Any) -> Any:
+        self.constructed = tuple(patterns)
+
+        def undo() -> None:
+            self.constructed = ()
+
+        return undo
 
     def watch_gradients(self, model: RecordedModel, every: Optional[int]) -> bool:
         was, model.watched = getattr(model, "watched", None), every

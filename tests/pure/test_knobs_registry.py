@@ -195,6 +195,7 @@ CARRIED_OUTSIDE = (
     "addons",
     "checkpoint",
     "alarms",
+    "built_islands",
     "gradient_monitor",
     "watchdog",
     "sharding",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 from typing import Any, Iterator, Optional, Sequence
 
+from tfvolta.bridge import layer_patterns
 from tfvolta.bridge.keras2_package import Package
 
 # Layers that Keras makes of TensorFlow calls on symbolic tensors; they hold no weights and do not cast what they get.
@@ -59,8 +59,7 @@ def _unique(path: str, paths: set[str]) -> str:
 
 def matches(node: Node, patterns: Sequence[str]) -> bool:
     """Whether a layer's class, name or path fits one of the shell patterns."""
-    names = (type(node.layer).__name__, node.layer.name, node.path)
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in names)
+    return layer_patterns.matches(node.path, node.layer, patterns)
 
 
 def is_input(layer: Any) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
+from tfvolta.bridge import float32_construction
 from tfvolta.bridge.base import Retrofit
 from tfvolta.bridge.keras2_conversion import Conversion
 from tfvolta.bridge.keras2_functions import reset_functions
@@ -41,6 +42,18 @@ class PrecisionPart:
     def own_variables(self, layer: Any) -> list[Any]:
         """Variables that a layer holds itself, not through a layer below it."""
         return own_variables(layer)
+
+    def keep_float32_constructed(self, patterns: Sequence[str]) -> Callable[[], None]:
+        """Makes layers that are constructed from now on and match compute in float32; the result ends that."""
+
+        def to_float32(layer: Any) -> None:
+            layer._set_dtype_policy("float32")
+
+        return float32_construction.keep(self.package.layer, patterns, to_float32)
+
+    def float32_constructed(self) -> tuple[str, ...]:
+        """The patterns by which layers are constructed in float32 at present."""
+        return float32_construction.in_force(self.package.layer)
 
     def called_classes(self) -> Sequence[Any]:
         """What calls of layers are calls of."""

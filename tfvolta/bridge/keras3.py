@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional, Sequence
 import keras
 
 from tfvolta.bridge import (
+    float32_construction,
     graphs,
     keras3_finite_check,
     keras3_functions,
@@ -67,12 +68,6 @@ class _Layers:
     def float32_outputs(self, model: Any) -> None:
         keras3_outputs.float32_outputs(model)
 
-    def own_variables(self, layer: Any) -> list[Any]:
-        return keras3_layers.own_variables(layer)
-
-    def called_classes(self) -> Sequence[Any]:
-        return keras3_layers.called_classes()
-
     def global_policy(self) -> str:
         return str(keras.config.dtype_policy().name)
 
@@ -86,6 +81,22 @@ class _Layers:
 
     def undo_retrofit(self, model: Any, retrofit: Retrofit) -> None:
         keras3_precision.undo_retrofit(model, retrofit)
+
+
+class _Numerics:
+    """What looks after the range of numbers asks of layers."""
+
+    def own_variables(self, layer: Any) -> list[Any]:
+        return keras3_layers.own_variables(layer)
+
+    def keep_float32_constructed(self, patterns: Sequence[str]) -> Callable[[], None]:
+        return keras3_precision.keep_float32_constructed(patterns)
+
+    def float32_constructed(self) -> tuple[str, ...]:
+        return float32_construction.in_force(keras.Layer)
+
+    def called_classes(self) -> Sequence[Any]:
+        return keras3_layers.called_classes()
 
 
 class _LossScale:
@@ -158,6 +169,7 @@ class _TrainFunction:
 class Keras3Bridge(
     _Layers,
     _LossScale,
+    _Numerics,
     _TrainFunction,
     CoordinationPart,
     CustomLoopPart,

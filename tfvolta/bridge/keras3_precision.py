@@ -7,16 +7,16 @@ Source: keras/src/layers/layer.py, ``dtype_policy`` setter and ``Layer.__call__`
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import types
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import keras
 import tensorflow as tf
 from keras.src import tree
 
-from tfvolta.bridge import keras3_functions, keras3_layers, keras3_probe, keras3_refusal
+from tfvolta.bridge import float32_construction, keras3_functions, keras3_layers, keras3_probe, keras3_refusal
 from tfvolta.bridge.base import RefusedLayer, Retrofit
+from tfvolta.bridge.layer_patterns import matches
 from tfvolta.errors import BridgeError, Problem
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -98,9 +98,7 @@ def _islands(named: list[tuple[str, Any]], patterns: Sequence[str]) -> set[int]:
     """Layers that match a pattern by class, name or path, with all that lies inside them."""
     found: set[int] = set()
     for path, layer in named:
-        candidates = [path, layer.name, *(cls.__name__ for cls in type(layer).__mro__ if issubclass(cls, keras.Layer))]
-        candidates = [name for name in candidates if name not in ("Layer", "Operation", "Model")]
-        if any(fnmatch.fnmatchcase(name, pattern) for name in candidates for pattern in patterns):
+        if matches(path, layer, patterns):
             found.add(id(layer))
             found.update(id(inner) for inner in keras3_layers.descendants(layer))
     for _, layer in named:  # a loop's state has one dtype: a cell in float32 takes its RNN along
@@ -231,6 +229,15 @@ def _result(
         refused=tuple(refused.values()),
         undo_token=undo,
     )
+
+
+def keep_float32_constructed(patterns: Sequence[str]) -> Callable[[], None]:
+    """See ``tfvolta.bridge.base.Bridge.keep_float32_constructed``."""
+
+    def to_float32(layer: Any) -> None:
+        layer.dtype_policy = keras.DTypePolicy("float32")
+
+    return float32_construction.keep(keras.Layer, patterns, to_float32)
 
 
 def compute_dtypes(model: Any) -> dict[str, str]:

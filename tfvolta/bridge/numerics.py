@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Protocol, Sequence
+from typing import Any, Callable, Optional, Protocol, Sequence
 
 from tfvolta.bridge.gradient_records import GradientSample
 from tfvolta.bridge.records import SkippedRow
@@ -62,6 +62,12 @@ class Numerics(Protocol):
 
     def scale_variable(self, optimizer: Any) -> Optional[Any]:
         """TensorFlow's variable of a loss scale that changes; None where there is none."""
+
+    def keep_float32_constructed(self, patterns: Sequence[str]) -> Callable[[], None]:
+        """Makes layers that are constructed from now on and match compute in float32; the result ends that."""
+
+    def float32_constructed(self) -> tuple[str, ...]:
+        """The patterns by which layers are constructed in float32 at present."""
 
     def own_variables(self, layer: Any) -> list[Any]:
         """Variables that a layer holds itself, not through a layer below it."""

@@ -6,10 +6,10 @@ import collections
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from tfvolta.bridge.gradient_records import GradientFigures, GradientSample, together
+from tfvolta.bridge.layer_patterns import Pattern, patterns_of
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.errors import BridgeError, ConfigError, Problem
 from tfvolta.knobs import gradient_monitor as knob
-from tfvolta.knobs.layer_patterns import Pattern, patterns_of
 
 if TYPE_CHECKING:
     from tfvolta.session import Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional
 
+from tfvolta.bridge.layer_patterns import Pattern, patterns_of
 from tfvolta.knobs.base import Context, Forecast, Journal, Knob
-from tfvolta.knobs.layer_patterns import Pattern, patterns_of
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from tfvolta.bridge.layer_patterns import patterns_of, with_inner
 from tfvolta.knobs.base import Context, Forecast, Knob
-from tfvolta.knobs.precision_groups import COMPUTE_DTYPES, is_island, listed
+from tfvolta.knobs.precision_groups import COMPUTE_DTYPES, listed
 from tfvolta.knobs.retrofit import ensure_retrofit, undo_retrofit
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
@@ -44,29 +45,32 @@ class Float32Islands(Knob):
 
     def verify(self, value: Any, context: Context) -> Outcome:
         dtypes = context.bridge.compute_dtypes(context.model)
-        classes = {path: type(layer).__name__ for path, layer in context.bridge.layers(context.model)}
+        layers = context.bridge.layers(context.model)
         outputs = context.bridge.output_layers(context.model) if value["output"] else []
-        matched = {
-            pattern: [path for path, class_name in classes.items() if is_island(path, class_name, [pattern])]
-            for pattern in value["layers"]
-        }
-        wanted = {*outputs, *(path for paths in matched.values() for path in paths)}
-        islands = {path: dtypes[path] for path in sorted(wanted) if path in dtypes}
-        unmatched = [pattern for pattern, paths in matched.items() if not paths]
+        patterns = patterns_of(value["layers"], layers)
+        wanted = {*outputs, *(path for each in patterns for path in each.paths)}
+        islands = {path: dtypes[path] for path in sorted(with_inner(wanted, dtypes)) if path in dtypes}
+        absent = [each for each in patterns if not each.paths]
+        unmatched = [each.pattern for each in absent]
         observed: dict[str, Any] = {"islands": islands, "unmatched": unmatched, "outputs": list(outputs)}
         wrong = [path for path, dtype in islands.items() if dtype in ("float16", "bfloat16")]
         if wrong:
             return Outcome(Status.NO_EFFECT, f"Not in float32: {listed(wrong)}.", observed)
+        if unmatched and not _is_complete(context):
+            return Outcome(
+                Status.PENDING, f"No layer matches {', '.join(unmatched)} yet; the first call shows them all.", observed
+            )
         half = COMPUTE_DTYPES[context.config.mixed_precision.policy]
         if half not in dtypes.values():
             return Outcome(Status.NO_EFFECT, _nothing_half(half, value["output"]), observed)
         if unmatched:
-            names = sorted(set(classes.values()))
+            classes = sorted({type(layer).__name__ for _, layer in layers})
             return Outcome(
                 Status.NO_EFFECT,
-                f"No layer matches {', '.join(unmatched)}; the model has the classes {listed(names)} and the layers"
-                f" {listed(sorted(classes))}.",
+                f"No layer matches {', '.join(unmatched)}; the model has the classes {listed(classes)} and the layers"
+                f" {listed(sorted(path for path, _ in layers))}.",
                 observed,
+                "; ".join(each.suggestion() for each in absent),
             )
         if value["output"] and not outputs:
             return Outcome(
@@ -83,6 +87,11 @@ class Float32Islands(Knob):
     def undo(self, context: Context) -> bool:
         """Islands are part of the retrofit's change of the model, so they are taken back with it."""
         return undo_retrofit(context)
+
+
+def _is_complete(context: Context) -> bool:
+    """Whether all layers of the model are there: one that was never called may make more."""
+    return bool(getattr(context.model, "built", True)) or context.bridge.is_traced(context.model)
 
 
 def _nothing_half(half: str, outputs_kept: bool) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 from typing import Any, Mapping, Sequence
 
 from tfvolta.bridge.graphs import PRODUCT_WORDS
+from tfvolta.bridge.layer_patterns import matches, with_inner
 
 COMPUTE_DTYPES = {"float32": "float32", "mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
@@ -28,12 +28,6 @@ class PrecisionGroups:
     outside: tuple[str, ...]
 
 
-def is_island(path: str, class_name: str, patterns: Sequence[str]) -> bool:
-    """Whether a layer's class, name or path matches one of the config's shell patterns."""
-    names = (class_name, path.rsplit("/", 1)[-1], path)
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in names)
-
-
 def group_layers(bridge: Any, model: Any, settings: Any) -> PrecisionGroups:
     """Sorts the layers of a model.
 
@@ -43,13 +37,15 @@ def group_layers(bridge: Any, model: Any, settings: Any) -> PrecisionGroups:
         settings: ``tfvolta.config.schema.MixedPrecision``.
     """
     dtype = COMPUTE_DTYPES[settings.policy]
-    classes = {path: type(layer).__name__ for path, layer in bridge.layers(model)}
+    named = bridge.layers(model)
+    matched = [path for path, layer in named if matches(path, layer, settings.float32_layers)]
+    kept = with_inner(matched, [path for path, _ in named])
     outputs = set(bridge.output_layers(model)) if settings.float32_output else set()
     inside, islands, outside = [], [], []
     for path, computed in bridge.compute_dtypes(model).items():
         if computed not in _FLOATING:
             continue  # integers and strings have no precision to change
-        island = path in outputs or is_island(path, classes.get(path, ""), settings.float32_layers)
+        island = path in outputs or path in kept
         if computed == "float32" and island:
             islands.append(path)
         elif computed == dtype:

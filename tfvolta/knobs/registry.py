@@ -12,6 +12,7 @@ from tfvolta.knobs.allocator import Allocator
 from tfvolta.knobs.auto_clustering import AutoClustering
 from tfvolta.knobs.base import Knob
 from tfvolta.knobs.batch_size import BatchSize
+from tfvolta.knobs.built_islands import BuiltIslands
 from tfvolta.knobs.checkpoint import Checkpointing
 from tfvolta.knobs.cluster import ClusterResolution
 from tfvolta.knobs.cudnn import CudnnAutotune, CudnnWorkspace
@@ -83,6 +84,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     Seed,
     FirstAllReduce,  # before anything of the model
     Policy,
+    BuiltIslands,
     Optimizer,  # before the loss scale, which goes around it, and the learning rate, which is its own
     StepsPerExecution,
     Retrofit,  # before the loss scale, so that a plain optimizer is wrapped once

@@ -30,7 +30,7 @@ def ensure_retrofit(context: Context) -> None:
     """Brings the context's model under the config's policy, islands included, once per model and state."""
     settings = context.config.mixed_precision
     changes = recall(context, NAME)
-    if changes is None or set(group_layers(context.bridge, context.model, settings).outside) - _refused(context):
+    if changes is None or set(group_layers(context.bridge, context.model, settings).outside) - _left(context):
         if changes is None:
             remember(context, FOUND, group_layers(context.bridge, context.model, settings))
         change = context.bridge.retrofit(
@@ -59,8 +59,11 @@ def changes_of(context: Context) -> list[Change]:
     return list(recall(context, NAME) or [])
 
 
-def _refused(context: Context) -> set[str]:
-    return {layer.name for change in changes_of(context) for layer in change.refused}
+def _left(context: Context) -> set[str]:
+    """Layers that earlier changes have left in float32: refused ones, and islands with what goes along with them."""
+    changes = changes_of(context)
+    refused = {layer.name for change in changes for layer in change.refused}
+    return refused | {path for change in changes for path in change.islands}
 
 
 class Retrofit(Knob):
@@ -98,7 +101,7 @@ class Retrofit(Knob):
         settings = context.config.mixed_precision
         groups = group_layers(context.bridge, context.model, settings)
         refused = [layer for change in changes_of(context) for layer in change.refused]
-        outside = [path for path in groups.outside if path not in {layer.name for layer in refused}]
+        outside = [path for path in groups.outside if path not in _left(context)]
         dtype = COMPUTE_DTYPES[value]
         observed: dict[str, Any] = {
             "inside": len(groups.inside),

@@ -1,11 +1,14 @@
-"""Shell patterns for layers: which they match, and what was probably meant by one that matches none."""
+"""Shell patterns for layers: which they match, and what was probably meant by one that matches none.
+
+The same rule serves the conversion of a model, layers that are constructed, groups of gradients and reports.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import fnmatch
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
 _BASES = frozenset({"object", "Layer", "Operation", "Model", "Module", "AutoTrackable", "Trackable", "Functional"})
 
@@ -36,10 +39,17 @@ def class_names(layer: Any) -> tuple[str, ...]:
     return tuple(cls.__name__ for cls in type(layer).__mro__ if cls.__name__ not in _BASES)
 
 
-def matches(path: str, classes: Sequence[str], pattern: str) -> bool:
-    """Whether a layer's path, its name or one of its classes fits a pattern."""
-    names = (path, path.rsplit("/", 1)[-1], *classes)
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+def matches(path: str, layer: Any, patterns: Sequence[str]) -> bool:
+    """Whether a layer's path, its name, its class or one that this is derived from fits one of the patterns."""
+    names = (path, path.rsplit("/", 1)[-1], str(getattr(layer, "name", path)), *class_names(layer))
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+
+def with_inner(paths: Iterable[str], all_paths: Iterable[str]) -> set[str]:
+    """Paths, and those of the layers inside."""
+    tops = set(paths)
+    parts = ((path, path.split("/")) for path in all_paths)
+    return {path for path, names in parts if tops & {"/".join(names[:n]) for n in range(1, len(names) + 1)}}
 
 
 def patterns_of(patterns: Sequence[str], layers: Sequence[tuple[str, Any]]) -> list[Pattern]:
@@ -52,7 +62,7 @@ def patterns_of(patterns: Sequence[str], layers: Sequence[tuple[str, Any]]) -> l
     classes = {path: class_names(layer) for path, layer in layers}
     found = []
     for pattern in patterns:
-        paths = tuple(path for path, names in classes.items() if matches(path, names, pattern))
+        paths = tuple(path for path, layer in layers if matches(path, layer, [pattern]))
         found.append(Pattern(pattern, paths, () if paths else _near(pattern, classes)))
     return found
 
