@@ -48,12 +48,17 @@ def test_the_raw_results_name_machine_versions_and_commands() -> None:
 
 CARDS = sorted((ROOT / "tfvolta/knobs/cards").glob("*.md"))
 BASELINE = json.loads((ROOT / "benchmarks/baseline/2026-11-30_h200.json").read_text(encoding="utf-8"))
+KERNELS = json.loads((ROOT / "benchmarks/keras3_kernels/results/2026-12-01_h200.json").read_text(encoding="utf-8"))
 RATE = re.compile(r"\b\d{1,2},\d{3}\b|\b\d{3}\b(?= images/s| sequences/s| against| built| without| in float32|, which)")
 
 
 def _measured() -> set[str]:
-    """Every rate in the baseline, as its rows print it."""
-    return {figure for row in BASELINE["rows"] for value in row.values() for figure in re.findall(r"[\d,]*\d", value)}
+    """Every rate in the baseline, as its rows print it, and those of Keras 3's kernels."""
+    values = [value for row in BASELINE["rows"] for value in row.values()]
+    kernels = [row["examples_per_second"] for row in KERNELS["rows"] if "examples_per_second" in row]
+    return {figure for value in values for figure in re.findall(r"[\d,]*\d", value)} | {
+        f"{round(rate):,}" for rate in kernels
+    }
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.stem)
