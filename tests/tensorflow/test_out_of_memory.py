@@ -72,7 +72,7 @@ def test_the_error_names_epoch_batch_shapes_and_remedies() -> None:
 
 
 def test_fit_can_be_called_again_and_trains_as_if_nothing_had_happened() -> None:
-    model, plain = greedy_model(), greedy_model()
+    model, plain = greedy_model(dropout=KERAS3), greedy_model(dropout=KERAS3)
     for each in (model, plain):
         if each is model:
             failed(each, lengths_data(*LENGTHS), OutOfMemory())
@@ -101,12 +101,12 @@ def test_a_later_epoch_counts_its_own_batches(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_has_the_state_of_the_last_good_batch(tmp_path: Path) -> None:
-    model, plain = greedy_model(), greedy_model()
+    model, plain = greedy_model(dropout=KERAS3), greedy_model(dropout=KERAS3)
     error = failed(model, lengths_data(*LENGTHS), OutOfMemory(directory=str(tmp_path)))
     manifest = read_manifest(Path(error.record.checkpoint))
     assert (manifest.epoch, manifest.batch, manifest.steps) == (0, 3, 3)
     plain.fit(lengths_data(*GOOD, 8, 6), verbose=0)
-    again = greedy_model()
+    again = greedy_model(dropout=KERAS3)
     again.fit(lengths_data(*GOOD, 8, 6), verbose=0, callbacks=[Checkpoint(str(tmp_path))])
     assert int(again.optimizer.iterations) == 5
     assert [each for each in differing(again, plain) if "metrics" not in each] == []

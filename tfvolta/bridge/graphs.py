@@ -199,4 +199,3 @@ class _Tally:
 def _name(concrete: Any) -> str:
     name = concrete.name
     return name.decode() if isinstance(name, bytes) else str(name)
-

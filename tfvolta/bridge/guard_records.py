@@ -85,5 +85,8 @@ class Guarding(Protocol):
     def unguard_steps(self, model: Any) -> None:
         """Puts the train and test functions back."""
 
+    def validation_batch(self, model: Any) -> Optional[int]:
+        """Rows of a validation batch in the running ``fit``; None where its data do not say."""
+
     def fit_callbacks(self, model: Any) -> list[Any]:
         """The callbacks of the running ``fit`` of a model."""

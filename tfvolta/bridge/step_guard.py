@@ -7,9 +7,11 @@ one callback alone.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
-from tfvolta.bridge import first_step, running_fit
+import tensorflow as tf
+
+from tfvolta.bridge import datasets, first_step, running_fit
 from tfvolta.bridge.first_step import FirstCall
 from tfvolta.bridge.guard_records import FailedStep, GuardedSteps, OnFailure
 from tfvolta.bridge.out_of_memory import ran_out
@@ -19,6 +21,7 @@ from tfvolta.bridge.traceback_frames import is_updating
 from tfvolta.bridge.whole_batches import why_whole
 
 _GUARDED = "_tfvolta_guarded"
+_DEFAULT_BATCH = 32  # Keras's
 
 
 class StepGuard:
@@ -139,6 +142,16 @@ class GuardPart:
     def why_whole(self: Any, model: Any) -> str:
         """Why a batch cannot be trained in parts with the update of the whole; empty where it can."""
         return why_whole(model, self.layers(model))
+
+    def validation_batch(self, model: Any) -> Optional[int]:
+        """Rows of a validation batch in the running ``fit``; None where its data do not say."""
+        given = running_fit.local_variables(model) or {}
+        data = given.get("validation_data")
+        if isinstance(data, tf.data.Dataset):
+            found = datasets.batching(data)
+            return found.batch if found is not None else datasets.static_batch(data.element_spec)
+        size = given.get("validation_batch_size") or given.get("batch_size")
+        return None if data is None and not given.get("validation_split") else int(size or _DEFAULT_BATCH)
 
     def fit_callbacks(self, model: Any) -> list[Any]:
         """The callbacks of the running ``fit`` of a model."""

@@ -22,6 +22,7 @@ from tfvolta.callbacks.rank_check import RankCheck
 from tfvolta.callbacks.saver import Saver
 from tfvolta.callbacks.tensor_cores import TensorCores
 from tfvolta.callbacks.throughput import Throughput
+from tfvolta.callbacks.validation_memory import ValidationMemory
 from tfvolta.knobs.addons import Addons
 from tfvolta.knobs.watchdog import Watchdog
 
@@ -73,7 +74,7 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     if asked is not None and session.config.get("strategy.kind") != "parameter_server":
         callbacks.append(Alarms(**asked.model_dump(), session=session))
     if monitor.memory:
-        callbacks.append(DeviceMemory(session=session))
+        callbacks += [DeviceMemory(session=session), ValidationMemory(session)]
     if session.place.heartbeats is not None or any(step.knob.name == Watchdog.name for step in session.plan.steps):
         callbacks.append(Progress(session))
     return callbacks

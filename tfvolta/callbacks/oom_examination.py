@@ -80,6 +80,7 @@ def _circumstances(
         stage=place.stage,
         host=found.host,
         compute_capability=min(gpu.compute_capability for gpu in gpus) if on_gpu else None,
+        memory_mb=min(gpu.memory_mb for gpu in gpus) if on_gpu else None,
         half_precision=any(dtype in ("float16", "bfloat16") for dtype in bridge.compute_dtypes(model).values()),
         compiled=failed.compiled,
         convolutions=graph is not None and any("Conv" in key for key in graph.operations),

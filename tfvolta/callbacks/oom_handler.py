@@ -97,6 +97,9 @@ class OomHandler(FitPlace):
         notes = [self._whole] if self._whole else []
         if any(None in shape for _, shape in failed.shapes):
             notes.append("Sizes that vary are not kept in a step that XLA compiles.")
+        drawn = self.bridge.unsaved_random(self.model)
+        if drawn:
+            notes.append(f"{drawn[0]} has drawn from a kernel whose state nobody can put back.")
         found = examine(self.session, self.model, failed, place, iterator, (*notes, *failed.notes))
         rescue = Rescue(self.session, self.model, int(self.params.get("epochs") or 1), self._directory)
         kept = rescue.keep(failed, self.position(updates), self.epoch_randomness)

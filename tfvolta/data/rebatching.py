@@ -71,8 +71,8 @@ def _of_dataset(arguments: dict[str, Any], dataset: Any, size: int) -> tuple[dic
         return arguments, DataChange(True, f"Batches have {size} rows already.")
     if found is not None and found.rows is not None:
         _check_rows(found.rows, size)
-    rest = found is None or found.remainder != 0
-    changed = dataset.rebatch(size, drop_remainder=not rest)
+    whole = datasets.static_batch(dataset.element_spec) is not None  # smaller batches were left out
+    changed = dataset.rebatch(size, drop_remainder=whole)
     steps = _steps(arguments, former, size) if former else {}
     if arguments.get("steps_per_epoch") and not former:
         return arguments, DataChange(False, "steps_per_epoch counts batches whose size is not known.")

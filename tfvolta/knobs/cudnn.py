@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 from tfvolta.knobs.base import Context, Forecast
 from tfvolta.knobs.environment import EnvironmentKnob
 from tfvolta.knobs.jit import step_is_compiled
+from tfvolta.memory import workspace
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment
 
-DEFAULT_WORKSPACE_MB = 8192  # of a convolution and its gradients; fused convolutions 4096
+DEFAULT_WORKSPACE_MB = workspace.DEFAULT_MB  # of a convolution and its gradients; fused convolutions 4096
 _XLA_HAS_ITS_OWN = "XLA compiles the train step and has its own search, which does not read this variable"
 
 
@@ -70,7 +71,7 @@ class CudnnWorkspace(CudnnKnob):
         share = 100 * DEFAULT_WORKSPACE_MB // least
         return (
             f"A convolution may use {value} MiB of scratch memory; TensorFlow's default is {DEFAULT_WORKSPACE_MB} MiB, "
-            f"{share} % of this GPU's {least} MiB."
+            f"{share} % of this GPU's {least} MiB. {workspace.reason(least)}"
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Mapping, Optional
 
 from tfvolta.errors import Problem
 from tfvolta.memory.exhaustion import Exhaustion, Held, size_text
+from tfvolta.memory.pool import least_fragmentation
 from tfvolta.memory.remedy import Remedy
 
 _LISTED = 5
@@ -116,6 +117,7 @@ class PostMortem:
             "batch_size": self.batch_size,
             "batch_size_at_most": self.at_most,
             "devices": dict(self.devices),
+            "fragmentation_at_least": self._fragmentation(),
             "remedies": [dataclasses.asdict(each) for each in self.remedies],
             "state": self.state,
             "state_is_after_last_good_batch": self.restored,
@@ -123,6 +125,13 @@ class PostMortem:
             "checkpoint": self.checkpoint or None,
             "notes": list(self.notes),
         }
+
+    def _fragmentation(self) -> Optional[float]:
+        """What the failed allocation proves of the allocator's free memory; None where it proves nothing."""
+        info = self.devices.get(self.exhaustion.device) or {}
+        if not info.get("limit_bytes"):
+            return None
+        return least_fragmentation(self.exhaustion.asked_bytes, info["limit_bytes"] - info["current_bytes"])
 
     def _batch(self) -> str:
         shapes = ", ".join(f"{name} {_shape(shape)}" for name, shape in self.shapes) or "a batch of unknown shape"

@@ -10,9 +10,11 @@ import dataclasses
 import math
 from typing import Optional
 
+from tfvolta.memory.workspace import start_mb
+
 MULTIPLE = 8  # rows of a batch that keep float16 matrix products on Tensor Cores
-_SMALLER_WORKSPACE_MB = 512
 _TENSOR_CORES = (7, 0)
+_LEAST_KNOWN_MB = 512  # of scratch memory, for a card of unknown size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Circumstances:
         stage: ``train`` or ``validation``.
         host: Whether the host's memory ran out.
         compute_capability: Of the GPU; None without one.
+        memory_mb: Memory of the GPU, MiB; None likewise.
         half_precision: Whether layers compute in float16 or bfloat16 already.
         compiled: Whether XLA compiles the step.
         convolutions: Whether the step has convolutions that TensorFlow's own kernels run.
@@ -41,6 +44,7 @@ class Circumstances:
     stage: str = "train"
     host: bool = False
     compute_capability: Optional[tuple[int, int]] = None
+    memory_mb: Optional[int] = None
     half_precision: bool = False
     compiled: bool = False
     convolutions: bool = False
@@ -153,12 +157,13 @@ def _of_xla(given: Circumstances) -> list[Remedy]:
 
 
 def _of_workspace(given: Circumstances) -> list[Remedy]:
-    set_already = given.workspace_limit_mb is not None and given.workspace_limit_mb <= _SMALLER_WORKSPACE_MB
+    smaller = start_mb(given.memory_mb) // 2 if given.memory_mb else _LEAST_KNOWN_MB
+    set_already = given.workspace_limit_mb is not None and given.workspace_limit_mb <= smaller
     if given.compiled or not given.convolutions or given.compute_capability is None or set_already:
         return []
     now = f"{given.workspace_limit_mb} MiB" if given.workspace_limit_mb else "TensorFlow's default of 8192 MiB"
     effect = f"instead of {now} of scratch memory for a convolution; a faster algorithm may be ruled out"
-    return [Remedy(f"cudnn.workspace_limit_mb: {_SMALLER_WORKSPACE_MB}", effect)]
+    return [Remedy(f"cudnn.workspace_limit_mb: {smaller}", effect)]
 
 
 def _of_precision(given: Circumstances) -> list[Remedy]:
