@@ -122,6 +122,8 @@ def test_little_work_is_left_and_much_is_a_finding() -> None:
     much = slow_products(audit([dense("body", 4096, 768, 768), dense("vocabulary", 4096, 30522, 768)], 8))
     assert much is not None and much.layers == ("vocabulary",)
     assert "30,522 to 30,528" in much.fix
+    small = audit([dense("body", 8, 64, 64), dense("classes", 8, 1001, 64)], 8)
+    assert small.changes and slow_products(small) is None  # too little work for any cores
 
 
 def test_a_model_without_work_has_no_shares() -> None:

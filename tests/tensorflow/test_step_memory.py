@@ -11,6 +11,7 @@ import pytest
 
 from tests.stack import STACK, keras, tf
 from tfvolta import load_config
+from tfvolta.audit import tensor_cores
 from tfvolta.bridge import bridge_for_stack
 from tfvolta.callbacks import TensorCores
 from tfvolta.errors import AuditWarning, BridgeError
@@ -224,7 +225,8 @@ def test_the_process_answers_in_a_file(tmp_path: pathlib.Path) -> None:
     assert "xla.jit" in answer.read_text()
 
 
-def test_a_fit_in_float16_warns_of_what_tensor_cores_serve_badly() -> None:
+def test_a_fit_in_float16_warns_of_what_tensor_cores_serve_badly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_cores, "LEAST_MULTIPLY_ADDS", 0)  # so that a small model will do
     BRIDGE.set_global_policy("mixed_float16")
     model = keras.Sequential([keras.Input((16,)), layers.Dense(30), layers.Dense(8, dtype="float32")])
     model.compile("sgd", "mse")

@@ -136,9 +136,7 @@ def look_at_script(request: Request) -> dict[str, Any]:
     run = {"run": {"directory": request.directory}} if request.directory else {}
     config = load_config(request.config or "tfvolta:default", overrides=list(request.overrides), **run)
     strategy = config.get("strategy.kind")
-    fields = type(config).model_fields
-    alone = config.model_copy(update={name: None for name in _LEFT_OUT if name in fields})
-    session = Session(alone, origin=Origin(command=["tfvolta", "estimate"], script=request.script))
+    session = Session(_as_on_a_gpu(config), origin=Origin(command=["tfvolta", "estimate"], script=request.script))
     looker = _Looker(request, session, strategy)
     script = FirstStepRun(session, looker.look)
     status, error = "completed", None
@@ -154,6 +152,19 @@ def look_at_script(request: Request) -> dict[str, Any]:
     if not looker.found:
         raise _never_fitted(request.script)
     return {**looker.found, "evidence": session.recorder.path}
+
+
+def _as_on_a_gpu(config: Any) -> Any:
+    """The config for one process that only traces, with what it would choose if its GPU were here.
+
+    It is not strict: what has no effect on a step that does not run is no error.
+    """
+    fields = type(config).model_fields
+    update: dict[str, Any] = {name: None for name in _LEFT_OUT if name in fields}
+    update["run"] = config.run.model_copy(update={"strict": False})
+    if config.get("kernels.fused_batch_norm") == "auto":
+        update["kernels"] = config.kernels.model_copy(update={"fused_batch_norm": "on"})
+    return config.model_copy(update=update)
 
 
 def look_at_model(request: Request) -> dict[str, Any]:
