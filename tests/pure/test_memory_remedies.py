@@ -70,6 +70,11 @@ def test_accumulation_keeps_what_was_accumulated() -> None:
     )
 
 
+def test_batches_of_several_replicas_are_given_together() -> None:
+    found = settings(dataclasses.replace(V100, replicas=4))
+    assert "fit.batch_size: 512 with communication.reduce_every: 2" in found and "memory.on_oom: split" not in found
+
+
 def test_validation_needs_another_size_of_its_own() -> None:
     assert settings(dataclasses.replace(V100, stage="validation")) == ["model.fit(..., validation_batch_size=128)"]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +227,16 @@ def test_validation_that_runs_out_of_memory_is_named_as_such() -> None:
     assert "epoch 0, validation batch 1" in str(error) and "validation_batch_size=2" in str(error)
     assert int(model.optimizer.iterations) == 3
     model.fit(lengths_data(5), verbose=0)  # and nothing is left of the guard
+
+
+def test_two_replicas_keep_the_state_of_the_last_good_batch() -> None:
+    command = [sys.executable, "-m", "tests.tensorflow.memory_replicas"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["restored"] and found["counts"] == [3, 3] and found["difference"] < 1e-6
+    assert "epoch 0, batch 3" in found["text"] and "x (2, 12, 2)" in found["text"]
+    assert "memory.on_oom: split" not in found["text"]
 
 
 def test_other_errors_stay_what_they_are() -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from typing import Any, Iterable, Optional, cast
+import weakref
+from typing import Any, Iterable, MutableMapping, Optional, cast
 
 import tensorflow as tf
 
@@ -61,7 +62,7 @@ class StepWatch:
         self._groups = groups
         self._labels: tuple[tuple[str, int], ...] = ()
         self._eager_shapes: Shapes = ()
-        self._started: dict[int, list[int]] = {}
+        self._traces: MutableMapping[Any, list[int]] = weakref.WeakKeyDictionary()  # first operation, steps that ended
         self._lock = threading.Lock()
         with tf.init_scope(), tf.device("CPU:0"):
             shape = tf.TensorShape(None)
@@ -86,7 +87,7 @@ class StepWatch:
                 self._sizes.assign(tf.concat(sizes or [tf.zeros([0], tf.int64)], 0), read_value=False)
         graph = tf.compat.v1.get_default_graph()
         with self._lock:
-            self._started.setdefault(id(graph), []).append(len(graph.get_operations()))
+            self._traces.setdefault(graph, [len(graph.get_operations()), 0])
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def ends(self, model: Any, outputs: Any) -> Any:
@@ -97,17 +98,18 @@ class StepWatch:
         strategy = model.distribute_strategy
         replicas = len(strategy.extended.worker_devices) if strategy.num_replicas_in_sync > 1 else 1
         with self._lock:
-            starts = self._started[id(graph)]
-            whole = self.compiled or len(starts) >= replicas
+            trace = self._traces[graph]
+            trace[1] += 1
+            whole = self.compiled or trace[1] >= replicas
             if whole:
-                del self._started[id(graph)]
+                del self._traces[graph]
         if self.compiled:
             self._count_compiled(model, outputs)
         elif whole:
             with tf.init_scope():
                 groups = self._groups()
             known = {id(handle) for _, each in _weights_and_slots(model, groups) for handle in _handles(model, each)}
-            step = graph.get_operations()[min(starts) :]
+            step = graph.get_operations()[trace[0] :]
             self._learn(model, groups, order_writes(step, known, self.counter.begun, self.counter.ended))
         return outputs
 

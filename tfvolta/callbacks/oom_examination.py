@@ -76,6 +76,7 @@ def _circumstances(
     limit, current = info.get("limit_bytes"), info.get("current_bytes")
     return Circumstances(
         batch_size=rows_of(failed.shapes),
+        replicas=int(model.distribute_strategy.num_replicas_in_sync),
         reduce_every=config.get("communication.reduce_every") or 1,
         stage=place.stage,
         host=found.host,

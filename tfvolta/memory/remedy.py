@@ -23,6 +23,7 @@ class Circumstances:
 
     Attributes:
         batch_size: Rows of the batch that failed, of one replica; None where not known.
+        replicas: Devices that train in step.
         reduce_every: Batches that are added up for one update.
         stage: ``train`` or ``validation``.
         host: Whether the host's memory ran out.
@@ -40,6 +41,7 @@ class Circumstances:
     """
 
     batch_size: Optional[int] = None
+    replicas: int = 1
     reduce_every: int = 1
     stage: str = "train"
     host: bool = False
@@ -133,7 +135,8 @@ def _of_length(given: Circumstances) -> list[Remedy]:
 
 
 def _of_split(given: Circumstances) -> list[Remedy]:
-    if given.on_oom == "split" or "memory.on_oom" not in given.keys or not given.batch_size or given.batch_size < 2:
+    alone = given.replicas == 1 and given.reduce_every == 1
+    if given.on_oom == "split" or not alone or not given.batch_size or given.batch_size < 2:
         return []
     effect = "the batch is trained in parts and the update is that of the whole; batch normalisation sees the parts"
     return [Remedy("memory.on_oom: split", effect)]
@@ -180,7 +183,7 @@ def _of_batch(given: Circumstances) -> list[Remedy]:
     times = -(-given.batch_size // half) * given.reduce_every
     key = "fit.batch_size" if "fit.batch_size" in given.keys else "batch_size"
     effect = f"{times} batches make one update, so that the learning rate stays right"
-    return [Remedy(f"{key}: {half} with communication.reduce_every: {times}", effect)]
+    return [Remedy(f"{key}: {half * given.replicas} with communication.reduce_every: {times}", effect)]
 
 
 def _of_recomputation(given: Circumstances) -> list[Remedy]:
