@@ -34,6 +34,8 @@ class Row:
 
 _PRECISION = {"mixed_precision": {"policy": "mixed_float16", "float32_layers": ["BatchNormalization"]}}
 _UNVERIFIABLE = {"ends": Status.UNVERIFIABLE, "at_once": Status.UNVERIFIABLE}
+# The recorded fit was given data as they are, which a callback cannot change.
+_GIVEN_PLAIN = {"ends": Status.NO_EFFECT, "at_once": Status.NO_EFFECT}
 _NCCL = {"algorithm": "Ring", "debug": "INFO"}
 _HOROVOD = {"strategy": {"kind": "horovod"}}
 _SCALE = {"initial": 1024.0, "growth_steps": 10, "floor": 16.0, "ceiling": 4096.0, "hysteresis": 2}
@@ -144,6 +146,26 @@ ROWS: dict[str, Row] = {
         at_once=Status.NO_EFFECT,
     ),
     "pad_remainder": Row({"xla": {"remainder": "pad"}}, True, ends=Status.NO_EFFECT, at_once=Status.NO_EFFECT),
+    "sequences": Row(
+        {"sequences": {"max_tokens": 128}},
+        {
+            "max_tokens": 128,
+            "buckets": 4,
+            "multiple": 8,
+            "tokens_per_batch": None,
+            "labels": "auto",
+            "padding_value": 0,
+            "sample": 20000,
+            "kind": "default",
+            "remainder": "",
+        },
+        **_GIVEN_PLAIN,
+    ),
+    "input_options": Row({"input": {"private_threads": 2}}, {"private_threads": 2}, **_GIVEN_PLAIN),
+    "input_prefetch": Row({"input": {"prefetch": "auto"}}, "auto", **_GIVEN_PLAIN),
+    "input_cache": Row({"input": {"cache": "memory"}}, "memory", **_GIVEN_PLAIN),
+    "device_prefetch": Row({"input": {"device_prefetch": 2}}, 2, gpu_only=True, **_GIVEN_PLAIN),
+    "host_memory_limit": Row({"input": {"host_memory_limit_mb": 1024}}, 1024, gpu_only=True, **_UNVERIFIABLE),
     "jit": Row({"xla": {"jit": "model"}}, "model", at_once=Status.PENDING),
     "auto_clustering": Row({"xla": {"jit": "clustering"}}, "clustering", gpu_only=True),
     "optimizer": Row({"optimizer": {"name": "adamw"}}, {"name": "adamw"}, at_once=Status.PENDING),

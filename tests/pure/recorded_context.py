@@ -12,6 +12,7 @@ import types
 from typing import Any, Optional
 
 from tfvolta.bridge.base import FitData, GraphSummary, JitState, LossScaleState, RefusedLayer, Retrofit, XlaTrial
+from tfvolta.bridge.input_records import InputState
 from tfvolta.bridge.kernel_records import KernelChange
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
 from tfvolta.bridge.recompute_records import SCOPE, RecomputeState, Repetition, SegmentState
@@ -345,6 +346,12 @@ class RecordedBridge:
 
     def try_xla(self, model: RecordedModel, iterator: Any) -> XlaTrial:
         return self.trial
+
+    def sequence_report(self, model: RecordedModel) -> None:
+        return None
+
+    def input_state(self, model: RecordedModel) -> InputState:
+        return InputState("dataset")
 
     def fit_data(self, model: RecordedModel) -> Optional[FitData]:
         return self.data

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Mapping, Optional, Protocol, Sequence
 
 from tfvolta.bridge.guard_records import Guarding
+from tfvolta.bridge.input_records import Inputs
 from tfvolta.bridge.kernel_records import KernelChange
 from tfvolta.bridge.numerics import Numerics
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 
-class Bridge(Guarding, Numerics, Recomputing, Resuming, Protocol):
+class Bridge(Guarding, Inputs, Numerics, Recomputing, Resuming, Protocol):
     """What every Keras module of the bridge offers.
 
     ``model`` is any Keras model: functional, Sequential, subclassed or nested.

@@ -34,6 +34,7 @@ class FitInput:
         self._holder, self._name = holder, name
         self.kind = _KINDS.get(type(adapter).__name__, "other")
         self._held = getattr(holder, name)
+        self._put = self._held
         self._finish: Callable[[Any], Any] = lambda dataset: dataset
         self.dataset = self._held
         if not isinstance(self._held, tf.data.Dataset):
@@ -45,11 +46,13 @@ class FitInput:
 
     def replace(self, dataset: Any) -> None:
         """Has iterators made from another data set from now on."""
-        setattr(self._holder, self._name, self._finish(dataset))
+        self._put = self._finish(dataset)
+        setattr(self._holder, self._name, self._put)
 
     def restore(self) -> None:
-        """Has iterators made from the script's data set again."""
-        setattr(self._holder, self._name, self._held)
+        """Has iterators made from the former data set again, unless somebody else has put another in its place."""
+        if getattr(self._holder, self._name) is self._put:
+            setattr(self._holder, self._name, self._held)
 
 
 def of_fit(model: Any) -> tuple[Optional[FitInput], str]:
@@ -67,6 +70,20 @@ def of_fit(model: Any) -> tuple[Optional[FitInput], str]:
     if reason:
         return None, reason
     return FitInput(holder, name, getattr(holder, adapter, None), model.distribute_strategy), ""
+
+
+def given(model: Any) -> tuple[Optional[Any], str]:
+    """The data set that the script or Keras made for the running ``fit``, and its kind as in ``FitInput``."""
+    variables = running_fit.local_variables(model) or {}
+    for key, name, adapter in _HOLDERS:
+        if key in variables:
+            kept = getattr(variables[key], adapter, None)
+            held = getattr(variables[key], name, None)
+            own = getattr(kept, "_dataset", None)  # while another one is iterated in its place
+            found = own if isinstance(own, tf.data.Dataset) else getattr(held, _ORIGINAL, held)
+            kind = _KINDS.get(type(kept).__name__, "other")
+            return (found if isinstance(found, tf.data.Dataset) else None), kind
+    return None, ""
 
 
 def _obstacle(strategy: Any, held: Any) -> str:

@@ -30,7 +30,8 @@ class Pipeline:
         on_device: Whether something copies elements to another device.
         cached: Whether something keeps its elements after the first pass.
         generator: Whether elements come out of a Python generator.
-        random: Whether something draws at random, or may: Python code is not looked into.
+        draws: Whether a function draws at random, or may: Python code is not looked into.
+        random: The same, shuffling included.
     """
 
     serial_maps: int
@@ -40,6 +41,7 @@ class Pipeline:
     on_device: bool
     cached: bool
     generator: bool
+    draws: bool
     random: bool
 
 
@@ -57,6 +59,8 @@ def describe(dataset: Any) -> Pipeline:
         on_device=not _TO_DEVICE.isdisjoint(names),
         cached="CacheDataset" in names,
         generator=any("GeneratorDataset" in operations for operations in called),
+        draws=any(python)
+        or any(name.startswith(("Random", "Stateless")) for operations in called for name in operations),
         random=any(python) or data_order.of_dataset(dataset) != data_order.FIXED,
     )
 
@@ -91,6 +95,30 @@ def copy_to_device(dataset: Any) -> Optional[tuple[Any, Callable[[Any], Any]]]:
         return copied if ahead is None else copied.prefetch(ahead)
 
     return last._input_dataset, finish
+
+
+def prefetch_buffer(dataset: Any) -> Optional[int]:
+    """Elements that the last transformation fetches ahead, -1 for a number that is chosen; None without one."""
+    last = _last(dataset)
+    if type(last).__name__ != "_PrefetchDataset":
+        return None
+    size = tf.get_static_value(last._buffer_size)
+    return None if size is None else int(size)
+
+
+def device(dataset: Any) -> str:
+    """The device to which elements are copied; empty for none."""
+    copies = [each for each in datasets.chain(dataset) if type(each).__name__ in _TO_DEVICE]
+    return str(copies[0]._target_device) if copies else ""
+
+
+def cache_place(dataset: Any) -> str:
+    """``memory``, the file in which elements are kept, or empty."""
+    caches = [each for each in datasets.chain(dataset) if type(each).__name__ == "CacheDataset"]
+    if not caches:
+        return ""
+    name = tf.get_static_value(caches[0]._filename)
+    return (name or b"").decode() or "memory"
 
 
 def _last(dataset: Any) -> Any:

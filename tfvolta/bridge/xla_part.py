@@ -6,6 +6,7 @@ from typing import Any, Callable, Optional, Protocol
 
 from tfvolta.bridge import batch_shapes, first_step, graphs, running_fit, xla_trial
 from tfvolta.bridge.base import FitData, XlaTrial
+from tfvolta.bridge.input_part import InputPart
 
 
 class _Layered(Protocol):
@@ -15,7 +16,7 @@ class _Layered(Protocol):
         """Every layer below the model by path."""
 
 
-class XlaPart:
+class XlaPart(InputPart):
     """The same for Keras 2 and Keras 3; see ``tfvolta.bridge.base.Bridge``."""
 
     def before_first_step(self, model: Any, action: Callable[[Any], None]) -> None:

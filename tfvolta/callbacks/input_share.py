@@ -114,12 +114,13 @@ class InputShare(Callback):
             self.bridge.step_counts(self.model)
 
     def _report(self) -> None:
-        from tfvolta.bridge import pipeline
+        from tfvolta.bridge import fit_input, pipeline
 
         figures = self.figures
         if figures is not None and figures.bound == "input" and self._clock is not None:
             source = self._clock.source
-            self.remedy = remedy(pipeline.describe(source.dataset), source.kind, figures)
+            made = fit_input.given(self.model)[0]
+            self.remedy = remedy(pipeline.describe(source.dataset if made is None else made), source.kind, figures)
             first = f" First remedy: {self.remedy}." if self.remedy else ""
             text = f"{figures.sentence()}{first}"
             if self._session is not None:

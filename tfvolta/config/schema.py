@@ -17,6 +17,7 @@ from tfvolta.config.distribution import (
     Strategy,
     Watchdog,
 )
+from tfvolta.config.input import Input, Sequences
 from tfvolta.config.kernels import Kernels
 from tfvolta.config.memory import Memory
 from tfvolta.config.precision import Alarms, GradientMonitor, LossScale
@@ -163,6 +164,8 @@ class Config(Section):
     horovod: Optional[Horovod] = None
     cluster: Optional[Cluster] = None
     data: Optional[Data] = None
+    sequences: Optional[Sequences] = None
+    input: Optional[Input] = None
     optimizer: Optional[Optimizer] = None
     addons: Optional[Addons] = None
     learning_rate: Optional[LearningRate] = None

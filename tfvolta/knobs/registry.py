@@ -28,6 +28,8 @@ from tfvolta.knobs.horovod_environment import (
     HorovodHierarchy,
     HorovodTimeline,
 )
+from tfvolta.knobs.input import DevicePrefetch, HostMemoryLimit, InputOptions, InputPrefetch
+from tfvolta.knobs.input_cache import InputCache
 from tfvolta.knobs.islands import Float32Islands
 from tfvolta.knobs.jit import Jit
 from tfvolta.knobs.kernels import CudnnRnn, FusedBatchNorm
@@ -46,6 +48,7 @@ from tfvolta.knobs.preflight import Preflight
 from tfvolta.knobs.recompute import Recompute
 from tfvolta.knobs.retrofit import Retrofit
 from tfvolta.knobs.seed import Seed
+from tfvolta.knobs.sequences import SequenceBatches
 from tfvolta.knobs.sharding import DataSharding
 from tfvolta.knobs.steps import StepsPerExecution
 from tfvolta.knobs.tf32 import Tf32
@@ -73,6 +76,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     HorovodTimeline,
     HorovodAutotune,
     LaunchBlocking,
+    HostMemoryLimit,
     VisibleDevices,  # before the memory knobs, which touch visible GPUs only
     MemoryGrowth,
     MemoryLimit,
@@ -95,7 +99,12 @@ _KNOBS: tuple[type[Knob], ...] = (
     BatchSize,  # before what looks at the size of batches
     DropRemainder,
     PadRemainder,
+    SequenceBatches,
     DataSharding,
+    InputCache,
+    InputOptions,
+    InputPrefetch,
+    DevicePrefetch,
     Jit,
     AutoClustering,
     FusedBatchNorm,

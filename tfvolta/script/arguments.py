@@ -15,6 +15,7 @@ from tfvolta.knobs.drop_remainder import DropRemainder
 from tfvolta.knobs.pad_remainder import PadRemainder
 from tfvolta.knobs.sharding import BETWEEN_RANKS, BY_STRATEGY, DataSharding
 from tfvolta.peers import peers_of
+from tfvolta.script.input_arguments import with_input, with_sequences
 
 if TYPE_CHECKING:
     from tfvolta.session import Session
@@ -60,6 +61,7 @@ def fit_arguments(session: Session, bridge: Any, model: Any, arguments: dict[str
     if size is not None:
         saved[SCRIPT_BATCH] = batch_of(arguments)
         arguments, saved[BatchSize.name] = in_batches_of(arguments, size)
+    arguments = with_sequences(session, model, arguments, floatx)
     if DropRemainder().value(config):
         arguments, saved[DropRemainder.name] = without_remainder(arguments, floatx)
     policy = config.get("data.sharding")
@@ -71,4 +73,4 @@ def fit_arguments(session: Session, bridge: Any, model: Any, arguments: dict[str
         arguments, saved[DataSharding.name] = divided_between_ranks(arguments, peers.rank, peers.size, floatx, seed)
     if config.get("xla.remainder") == "pad":  # of what this process is given
         arguments, saved[PadRemainder.name] = with_filled_remainder(arguments, model, floatx, config.run.seed)
-    return arguments
+    return with_input(session, model, arguments)
