@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 from tfvolta.config.schema import Config
 from tfvolta.errors import Problem
 from tfvolta.facts.schema import Facts, Gpu
+from tfvolta.knobs.xla_rules import compile_limit, remainder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,18 +226,6 @@ def _visible(request: Request) -> Iterator[Problem]:
         )
 
 
-def _remainder(request: Request) -> Iterator[Problem]:
-    drop, remainder = request.get("xla.drop_remainder"), request.get("xla.remainder")
-    if drop is not None and remainder is not None and drop != (remainder == "drop"):
-        yield Problem(
-            where=request.where("xla.remainder"),
-            expected="one of xla.remainder and xla.drop_remainder, or two that agree",
-            received=f"remainder: {remainder} with drop_remainder: {str(drop).lower()}",
-            why="drop_remainder: true is the same as remainder: drop, and false the same as keep",
-            fix="remove xla.drop_remainder",
-        )
-
-
 def _xla_flags(request: Request) -> Iterator[Problem]:
     flags = request.get("xla.flags")
     if flags:
@@ -273,7 +262,8 @@ RULES: tuple[Rule, ...] = (
     _determinism_with_autotune,
     _not_used_under_xla,
     _xla_with_cudnn_rnn,
-    _remainder,
+    compile_limit,
+    remainder,
     _xla_flags,
     _strategy,
 )

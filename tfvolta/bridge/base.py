@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Optional, Protocol, Sequence
 
+from tfvolta.bridge.compiling import Compiling
 from tfvolta.bridge.guard_records import Guarding
 from tfvolta.bridge.input_records import Inputs
 from tfvolta.bridge.kernel_records import KernelChange
@@ -11,6 +12,7 @@ from tfvolta.bridge.numerics import Numerics
 from tfvolta.bridge.optimizer_records import LearningRateState, OptimizerChoice, OptimizerState
 from tfvolta.bridge.recompute_records import Recomputing
 from tfvolta.bridge.records import (
+    CompileProbe,
     FitData,
     GraphSummary,
     Hooks,
@@ -31,6 +33,7 @@ from tfvolta.footprint.layer import LayerFigures
 
 __all__ = [
     "Bridge",
+    "CompileProbe",
     "FitData",
     "GraphSummary",
     "Hooks",
@@ -47,7 +50,7 @@ __all__ = [
 ]
 
 
-class Bridge(Guarding, Inputs, Numerics, Recomputing, Resuming, Protocol):
+class Bridge(Compiling, Guarding, Inputs, Numerics, Recomputing, Resuming, Protocol):
     """What every Keras module of the bridge offers.
 
     ``model`` is any Keras model: functional, Sequential, subclassed or nested.
@@ -136,32 +139,8 @@ class Bridge(Guarding, Inputs, Numerics, Recomputing, Resuming, Protocol):
     def xla_obstacles(self, model: Any) -> list[str]:
         """Layers for which XLA compilation is known to fail, hang or be switched off, each with the reason."""
 
-    def before_first_step(self, model: Any, action: Callable[[Any], None]) -> None:
-        """Calls ``action(iterator)`` once, right before the train function runs next; from ``on_train_begin`` on.
-
-        The action may set jit or reset the functions: the train function that the model has afterwards is run.
-        """
-
-    def try_xla(self, model: Any, iterator: Any) -> XlaTrial:
-        """Traces the train function for an iterator and lowers its compiled part; nothing runs and no batch is taken.
-
-        The trace is the one that training then uses.
-        """
-
-    def watch_shapes(self, model: Any) -> Any:
-        """A ``tfvolta.bridge.batch_shapes.ShapeWatch`` of the running fit's batches; from ``on_train_begin``."""
-
-    def test_trace_count(self, model: Any) -> int:
-        """How often the function of ``evaluate`` and of validation was traced so far; reads no device."""
-
     def fit_data(self, model: Any) -> Optional[FitData]:
         """Rows and batches of the ``fit`` that is calling a callback; None outside one."""
-
-    def padding_refusals(self, model: Any) -> list[str]:
-        """What of a compiled model sees rows that only fill a batch up, or cannot leave them out, with the reason."""
-
-    def leave_out_filled_rows(self, model: Any) -> bool:
-        """Makes a model leave rows of weight minus infinity out of its loss and metrics; False if it does already."""
 
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
         """Sets batches per call of the train function; outside fit only."""

@@ -144,11 +144,28 @@ class XlaTrial:
         faults: Why it cannot be compiled; empty where nothing speaks against it.
         seconds: What lowering took on top of the trace, which training uses.
         lowered: Whether the step was lowered; otherwise its operations were looked up among XLA's kernels only.
+        compile_seconds: What compiling it took in another process, where a limit asked for that.
     """
 
     faults: tuple[XlaFault, ...] = ()
     seconds: float = 0.0
     lowered: bool = True
+    compile_seconds: Optional[float] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileProbe:
+    """How long another process took to compile a train step.
+
+    Attributes:
+        seconds: What it took; None where it did not end.
+        exceeded: Whether it was ended because it took too long.
+        reason: Why nothing could be found out; empty where something was.
+    """
+
+    seconds: Optional[float] = None
+    exceeded: bool = False
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional, Protocol
 
-from tfvolta.bridge import batch_shapes, first_step, graphs, running_fit, xla_trial
-from tfvolta.bridge.base import FitData, XlaTrial
+from tfvolta.bridge import batch_shapes, first_step, graphs, running_fit, xla_limit, xla_trial
+from tfvolta.bridge.base import CompileProbe, FitData, XlaTrial
 from tfvolta.bridge.input_part import InputPart
 
 
@@ -27,6 +27,11 @@ class XlaPart(InputPart):
         """Traces the train function for an iterator and lowers its compiled part; nothing runs."""
         data = running_fit.fit_data(model)
         return xla_trial.try_step(model, self.layers(model), iterator, None if data is None else data.batch)
+
+    def probe_compilation(self, model: Any, iterator: Any, limit_seconds: float) -> CompileProbe:
+        """Compiles the train step in another process, which is ended at a limit."""
+        data = running_fit.fit_data(model)
+        return xla_limit.probe(model, iterator, None if data is None else data.batch, limit_seconds)
 
     def watch_shapes(self, model: Any) -> batch_shapes.ShapeWatch:
         """Sees the shapes of the batches of the running fit from its next iterator on."""

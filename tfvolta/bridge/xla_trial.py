@@ -17,7 +17,7 @@ from typing import Any, Iterator, MutableMapping, Optional
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
-from tfvolta.bridge import graphs, xla_faults
+from tfvolta.bridge import graphs, xla_data, xla_faults
 from tfvolta.bridge.base import XlaFault, XlaTrial
 from tfvolta.bridge.xla_faults import MarkedFunction
 
@@ -47,6 +47,9 @@ def try_step(model: Any, layers: list[tuple[str, Any]], iterator: Any, rows: Opt
         What was found. A function that was tried before is not lowered again.
     """
     alone = int(model.distribute_strategy.num_replicas_in_sync) == 1
+    unfit = xla_data.faults(getattr(iterator, "element_spec", None))
+    if unfit:
+        return XlaTrial(unfit, lowered=False)
     try:
         marked = list(marked_functions(model, iterator))
     except Exception as error:  # the step cannot be traced: the call that follows says so in Keras's words
@@ -81,8 +84,21 @@ def marked_functions(model: Any, iterator: Any) -> Iterator[MarkedFunction]:
     yield from (function for function in marked if function.name not in inner)
 
 
+def marked_definitions(model: Any, iterator: Any) -> Iterator[tuple[str, dict[str, Any], MarkedFunction]]:
+    """The functions that XLA shall compile, each with the definitions of all functions of the step by name."""
+    marked = list(marked_functions(model, iterator))
+    if marked:
+        library = graphs.outermost(model.train_function)[0].get_concrete_function(iterator).graph._functions
+        definitions = {name: _definition(function) for name, function in library.items()}
+        yield from ((function.name, definitions, function) for function in marked)
+
+
+def _definition(function: Any) -> Any:
+    return getattr(function, "cached_definition", None) or function.definition
+
+
 def _is_marked(function: Any) -> bool:
-    definition = getattr(function, "cached_definition", None) or function.definition
+    definition = _definition(function)
     return "_XlaMustCompile" in definition.attr and bool(definition.attr["_XlaMustCompile"].b)
 
 

@@ -83,6 +83,9 @@ class Xla(Section):
     remainder: Optional[Literal["keep", "drop", "pad"]] = Field(
         None, description="What becomes of the last, smaller batch of an epoch; pad fills it up with rows of no weight."
     )
+    compile_limit_seconds: Optional[float] = Field(
+        None, gt=0, description="A train step that another process cannot compile in so long is not compiled."
+    )
     cache_directory: Optional[str] = Field(
         None, min_length=1, description="Folder in which compiled steps are kept for later runs."
     )

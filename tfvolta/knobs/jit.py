@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Optional
 
 from tfvolta.knobs.base import Context, Forecast, Journal, Knob
-from tfvolta.knobs.jit_decision import JitDecision, decide_jit, planned_situation, replica_fault
+from tfvolta.knobs.jit_decision import HANGS, JitDecision, decide_jit, planned_situation, replica_fault
 from tfvolta.knobs.jit_trial import JitMemory, try_step
 from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.outcome import Outcome, Status
@@ -52,7 +52,7 @@ class Jit(Knob):
     """
 
     name = "jit"
-    keys = ("xla.jit",)
+    keys = ("xla.jit", "xla.compile_limit_seconds")
     phase = Phase.FIT
     closes_at = Moment.NEVER
     techniques = ("K5", "M9", "C12")
@@ -74,12 +74,14 @@ class Jit(Knob):
         """The decision for the model in the context."""
         planned = planned_situation(context.facts, context.config)
         replicas = replicas_of(context)
+        obstacles = tuple(context.bridge.xla_obstacles(context.model)) if planned.gpus else ()
         return decide_jit(
             value,
             dataclasses.replace(
                 planned,
                 replicas=replicas,
-                obstacles=tuple(context.bridge.xla_obstacles(context.model)) if planned.gpus else (),
+                obstacles=obstacles,
+                hangs=tuple(each for each in obstacles if HANGS in each),
                 replica_fault=planned.replica_fault or replica_fault(replica_devices(context), replicas) or "",
             ),
         )

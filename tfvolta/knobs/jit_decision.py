@@ -33,6 +33,7 @@ class JitSituation:
         gpus: Number of GPUs that TensorFlow may use.
         replicas: Replicas of the strategy.
         obstacles: Layers that XLA is known not to serve, each with the reason.
+        hangs: Those of them whose compilation does not end.
         deterministic: Whether operations must be deterministic.
         replica_fault: Why a step of several replicas cannot be compiled here; empty where it can.
     """
@@ -41,10 +42,12 @@ class JitSituation:
     gpus: int
     replicas: int = 1
     obstacles: Sequence[str] = ()
+    hangs: Sequence[str] = ()
     deterministic: bool = False
     replica_fault: str = ""
 
 
+HANGS = "compilation can hang"  # in the reason of an obstacle
 REPLICAS_FIX = (
     "set xla.jit: clustering (XLA compiles the parts of each replica's step that it can), or auto, or train on one "
     "device with strategy.kind: default"
@@ -87,6 +90,8 @@ def decide_jit(asked: str, situation: JitSituation) -> JitDecision:
     if asked == "model" and situation.replica_fault:
         several = f" with {situation.replicas} replicas" if situation.replicas > 1 else ""
         return JitDecision(False, f"jit_compile=True{several}: {situation.replica_fault}.", REPLICAS_FIX)
+    if asked == "model" and situation.hangs:
+        return JitDecision(False, f"{'; '.join(situation.hangs)}.", "set xla.jit: auto or off for this model")
     if asked != "auto":
         return JitDecision(asked == "model", f"xla.jit: {asked} asks for it.")
     if situation.gpus == 0:

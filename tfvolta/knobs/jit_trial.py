@@ -7,12 +7,14 @@ from typing import Any, Optional, Sequence, cast
 
 from absl import logging
 
-from tfvolta.bridge.base import FitData, XlaFault, XlaTrial
+from tfvolta.bridge.base import CompileProbe, FitData, XlaFault, XlaTrial
 from tfvolta.knobs.base import Context, Journal
 from tfvolta.knobs.jit_decision import JitDecision
 from tfvolta.knobs.per_model import recall, remember
 
 NAME = "jit"
+DATA = "the data"  # where a fault lies that the types of the data tell
+LIMIT = "limit"
 _MOST = 6  # operations named in a line; more say no more
 
 
@@ -48,6 +50,7 @@ class JitMemory:
         return {
             "trial": "lowered" if self.trial.lowered else "kernels looked up",
             "trial_seconds": round(self.trial.seconds, 3),
+            "compile_seconds_in_another_process": self.trial.compile_seconds,
             "refused_by_xla": [_operation(fault) + _owner(fault) for fault in self.trial.faults],
         }
 
@@ -63,6 +66,9 @@ def try_step(context: Context, model: Any, iterator: Any, journal: Journal) -> N
     context.model = model
     trial = context.bridge.try_xla(model, iterator)
     known = cast(JitMemory, recall(context, NAME))
+    limit = context.config.get("xla.compile_limit_seconds")
+    if limit and not trial.faults:
+        trial = _within(limit, trial, context.bridge.probe_compilation(model, iterator, limit), journal)
     if not trial.faults:
         remember(context, NAME, dataclasses.replace(known, trial=trial))
         text = remainder(context.bridge.fit_data(model))
@@ -75,6 +81,16 @@ def try_step(context: Context, model: Any, iterator: Any, journal: Journal) -> N
     if context.config.get("xla.jit") == "auto":  # otherwise it is an error or a warning
         logging.warning("tfvolta: not compiled: %s", decision.reason)
     journal.settle()
+
+
+def _within(limit: float, trial: XlaTrial, probe: CompileProbe, journal: Journal) -> XlaTrial:
+    """The trial with what compiling in another process showed."""
+    if probe.exceeded:
+        text = f"the step in {limit:g} s (xla.compile_limit_seconds): another process was ended then"
+        return dataclasses.replace(trial, faults=(XlaFault(text, place=LIMIT),))
+    if probe.reason:
+        journal.warned(f"xla.compile_limit_seconds: {limit:g} is not kept: {probe.reason}")
+    return dataclasses.replace(trial, compile_seconds=probe.seconds)
 
 
 def refused(faults: Sequence[XlaFault]) -> str:
@@ -104,6 +120,8 @@ def _operation(fault: XlaFault) -> str:
 
 
 def _owner(fault: XlaFault) -> str:
+    if fault.place == LIMIT:
+        return ""
     if not fault.layer:
         return f" in the train step{f' ({fault.place})' if fault.place else ''}"
     return f" in layer {fault.layer} ({', '.join(part for part in (fault.class_name, fault.place) if part)})"
@@ -111,7 +129,12 @@ def _owner(fault: XlaFault) -> str:
 
 def _fix(faults: Sequence[XlaFault]) -> str:
     layers = list(dict.fromkeys(fault.layer for fault in faults if fault.layer))
-    if layers:
+    places = {fault.place for fault in faults}
+    if LIMIT in places:
+        return "set xla.jit: auto, which trains without XLA then, or a larger xla.compile_limit_seconds"
+    if DATA in places:
+        out = "prepare the data: strings as integers (StringLookup), ragged and sparse rows as dense ones (to_tensor)"
+    elif layers:
         out = f"take {', '.join(layers)} out of the model (what prepares data belongs into the data set)"
     else:
         out = "take these operations out of the train step"
