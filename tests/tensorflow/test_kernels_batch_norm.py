@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+import subprocess
+import sys
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -160,7 +164,7 @@ def trained(prepare: Callable[[Any], Any], policy: str = "float32", **arguments:
     model = network()
     model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", **arguments)
     prepare(model)
-    losses = model.fit(X, Y, batch_size=8, epochs=3, shuffle=False, verbose=0).history["loss"]
+    losses = model.fit(X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"]
     return model, losses
 
 
@@ -208,3 +212,21 @@ def test_a_step_that_xla_compiles_is_left_to_xla_unless_asked(always: bool) -> N
     model.fit(X, Y, batch_size=16, verbose=0)
     assert fused_in_a_step(model) == (3 if always else 0)
     assert bool(BRIDGE.kernel_fallbacks(model, BATCH_NORM)) is not always
+    BRIDGE.set_jit(model, False)  # as where XLA refuses the step that was tried
+    model.fit(X, Y, batch_size=16, verbose=0)
+    assert fused_in_a_step(model) == 3 and not BRIDGE.kernel_fallbacks(model, BATCH_NORM)
+
+
+def test_two_replicas_train_and_move_the_same() -> None:
+    root = pathlib.Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tensorflow.kernel_replicas"], cwd=root, capture_output=True, text=True
+    )
+    lines = [line[7:] for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, done.stderr[-2000:]
+    plain, fused = json.loads(lines[0])
+    assert (plain["fused"], fused["fused"]) == (0, 4)  # two layers on each of two replicas
+    np.testing.assert_allclose(fused["losses"], plain["losses"], rtol=1e-5)
+    for mine, keras_own in zip(fused["weights"], plain["weights"]):
+        np.testing.assert_allclose(mine, keras_own, rtol=1e-4, atol=1e-6)
+    assert fused["spread"] == pytest.approx(plain["spread"], rel=1e-4)  # each replica keeps statistics of its own

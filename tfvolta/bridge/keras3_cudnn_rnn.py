@@ -58,10 +58,11 @@ def reason(layer: Any) -> str:
 def inner_loop(self: Any, sequences: Any, initial_state: Any, mask: Any, training: Optional[bool] = False) -> Any:
     """Replaces ``inner_loop`` of an LSTM or GRU; same arguments and results."""
     mask = mask[0] if tree.is_nested(mask) else mask
-    why = _not_here(self, sequences, mask)
+    patch, why = patch_of(self, RECURRENT) or Patch(), _not_here(self, sequences, mask)
     if why:
-        (patch_of(self, RECURRENT) or Patch()).fallbacks.add(why)
+        patch.fallbacks.add(why)
         return type(self).inner_loop(self, sequences, initial_state, mask, training=training)
+    patch.used()
     mode = next(mode for kind, mode in _MODES if isinstance(self, kind))
     states = list(initial_state) if tree.is_nested(initial_state) else [initial_state]
     sequences = tf.convert_to_tensor(sequences)
@@ -89,7 +90,7 @@ def inner_loop(self: Any, sequences: Any, initial_state: Any, mask: Any, trainin
 def _not_here(layer: Any, sequences: Any, mask: Any) -> str:
     """Why this call runs Keras's own code; empty where cuDNN serves it."""
     if in_xla_context():
-        return "XLA compiles the step and has no cuDNN sequences"
+        return Patch.compiled
     dtype = backend.standardize_dtype(sequences.dtype)
     if dtype not in _DTYPES or dtype != layer.cell.compute_dtype:
         return f"its inputs are {dtype} and its cell computes in {layer.cell.compute_dtype}"

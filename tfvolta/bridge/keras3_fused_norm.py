@@ -72,13 +72,14 @@ def call(self: Any, inputs: Any, training: Optional[bool] = None, mask: Any = No
     if why:
         patch.fallbacks.add(why)
         return _Layer.call(self, inputs, training=training, mask=mask)
+    patch.used()
     return _fused(self, inputs, bool(training and self.trainable))
 
 
 def _not_here(layer: Any, inputs: Any, learns: bool, mask: Any, always: bool) -> str:
     """Why this call runs Keras's own code; empty where it is fused."""
     if not always and in_xla_context():
-        return "XLA compiles the step and fuses it by itself"
+        return Patch.compiled
     if mask is not None and learns:
         return "a mask chooses what its statistics are of"
     if keras.backend.standardize_dtype(inputs.dtype) not in _DTYPES:

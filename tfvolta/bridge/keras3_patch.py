@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 KEY = "_tfvolta_kernels"
 
@@ -15,10 +15,16 @@ class Patch:
     Attributes:
         always: Whether the kernel is used inside a step that XLA compiles too.
         fallbacks: Why calls ran Keras's own code, as far as traced.
+        compiled: The one of them that a later trace makes obsolete: that XLA compiled the step.
     """
 
     always: bool = False
     fallbacks: set[str] = dataclasses.field(default_factory=set)
+    compiled: ClassVar[str] = "XLA compiles the step and fuses it by itself"
+
+    def used(self) -> None:
+        """Notes that a call ran the kernel; a trial with XLA, or a step that was compiled before, no longer counts."""
+        self.fallbacks.discard(self.compiled)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Patch:
         return Patch(self.always)  # a copied layer has been traced by nobody
