@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -248,6 +249,61 @@ def test_a_server_that_dies_ends_the_run(tmp_path: Path) -> None:
     body = "os._exit(3) if task['type'] == 'ps' else block()"
     done = launch(tmp_path, body, "--workers", "1", "--kind", "parameter_server", "--grace-seconds", "0.2")
     assert done.code == 3 and any("ps 0 exited with code 3" in line for line in done.said)
+
+
+# In a worker: its number for the others, and a wait until one of them is in a state of proc(5), Z for gone too.
+OTHERS = """
+me = f"{task.get('type')}-{index}"
+with open(f".{me}", "w") as file:
+    file.write(str(os.getpid()))
+os.replace(f".{me}", me)
+def until(name, wanted):
+    while not os.path.exists(name):
+        os.sched_yield()
+    pid, state = open(name).read(), ""
+    while state != wanted:
+        try:
+            state = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
+        except OSError:
+            state = "Z"
+        os.sched_yield()
+"""
+
+
+def test_a_chief_that_fails_is_named_though_its_servers_end_first(tmp_path: Path) -> None:
+    body = """
+    if task["type"] != "chief":
+        os._exit(75)
+    until("worker-0", "Z")
+    until("ps-0", "Z")
+    sys.exit(3)
+    """
+    options = ("--workers", "1", "--ps", "1", "--kind", "parameter_server", "--json")
+    done = launch(tmp_path, OTHERS + textwrap.dedent(body), *options)
+    assert done.code == 3 and summary(done)["failed"] == "chief 0 exited with code 3", done.said
+
+
+def test_servers_that_lost_a_chief_that_does_not_end_are_named(tmp_path: Path) -> None:
+    body = "os._exit(75) if task['type'] == 'ps' else block()"
+    done = launch(tmp_path, body, "--workers", "1", "--kind", "parameter_server", "--grace-seconds", "0.2", "--json")
+    assert done.code == 75
+    assert summary(done)["failed"] == "ps 0 exited with code 75: it had lost another process of the cluster"
+
+
+def test_a_stopped_worker_and_one_that_left_are_the_cause(tmp_path: Path) -> None:
+    body = """
+    if index == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if index == 2:
+        sys.exit(0)
+    until("worker-1", "T")
+    until("worker-2", "Z")
+    os._exit(1)
+    """
+    done = launch(tmp_path, OTHERS + textwrap.dedent(body), "--workers", "3", "--grace-seconds", "0.2")
+    assert done.code == 1
+    said = [line for line in done.said if "worker 0 exited with code 1: " in line]
+    assert said and "worker 1 is stopped" in said[0] and "worker 2 had ended before that, with code 0" in said[0]
 
 
 def test_a_worker_killed_at_a_random_moment_never_hangs_the_launch(tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ def test_a_saved_model_has_its_shards_in_one_piece(together: dict[str, Any]) -> 
 def test_arrays_are_trained_on_in_whole_epochs(together: dict[str, Any]) -> None:
     assert together["data"]["arrays"] == {"keys": ["loss", "mae", "val_loss", "val_mae"], "steps": 40}
     assert together["data"]["validation"] < 1e-5
+    served, local = together["data"]["few"]
+    assert served == pytest.approx(local, rel=1e-5)
     assert together["data"]["endless"] == "accepted"
 
 

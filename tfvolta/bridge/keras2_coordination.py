@@ -24,6 +24,7 @@ from tfvolta.bridge.keras2_package import Package
 from tfvolta.errors import PlanError, Problem
 
 _MARK = "_tfvolta_coordinates"
+_SHARES = "_tfvolta_chooses_shares"
 _DEFAULT_BATCH = 32
 
 
@@ -77,7 +78,7 @@ def _fit(package: Package, own: Any) -> Any:
         _take_validation_out(package, given)
         _with_endless_data(package, given)
         if given["validation_data"] is not None and not given["validation_steps"]:
-            _evaluate_exactly(self)
+            _evaluate_exactly(self, given["validation_data"])
         return own(self, **given)
 
     return fit
@@ -88,21 +89,34 @@ def _evaluate(package: Package, own: Any) -> Any:
 
     @functools.wraps(own)
     def evaluate(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if coordinated(self) and not self._pss_evaluation_shards:
-            bound = signature.bind(self, *arguments, **keywords)
-            bound.apply_defaults()
-            if not bound.arguments["steps"]:
-                _evaluate_exactly(self)
-        result = own(self, *arguments, **keywords)
-        return package.tf_utils.sync_to_numpy_or_python_type(result) if coordinated(self) else result
+        if not coordinated(self):
+            return own(self, *arguments, **keywords)
+        bound = signature.bind(self, *arguments, **keywords)
+        bound.apply_defaults()
+        given = bound.arguments
+        if not given["steps"]:
+            # Keras leaves out the labels of arrays where workers evaluate a share each.
+            made = _dataset_of_arrays(package, {**given, "shuffle": False})
+            if made is not None:
+                given.update(x=made, y=None, sample_weight=None, batch_size=None)
+            _evaluate_exactly(self, given["x"])
+        return package.tf_utils.sync_to_numpy_or_python_type(own(*bound.args, **bound.kwargs))
 
     return evaluate
 
 
-def _evaluate_exactly(model: Any) -> None:
-    """Lets each worker evaluate a share of the data, so that every batch is seen once."""
-    if not model._pss_evaluation_shards:
-        model._pss_evaluation_shards = model._infer_exact_eval_shards("auto")
+def _evaluate_exactly(model: Any, data: Any) -> None:
+    """Lets each worker evaluate a share of the data, so that every batch is seen once.
+
+    There are no more shares than batches: TensorFlow refuses a share without any. A number that the script gave to
+    ``compile`` stays.
+    """
+    if model._pss_evaluation_shards and not getattr(model, _SHARES, False):
+        return
+    setattr(model, _SHARES, True)
+    shards = int(model._infer_exact_eval_shards("auto"))
+    batches = int(data.cardinality()) if isinstance(data, tf.data.Dataset) else tf.data.UNKNOWN_CARDINALITY
+    model._pss_evaluation_shards = min(shards, batches) if batches > 0 else shards
 
 
 def _take_validation_out(package: Package, given: dict[str, Any]) -> None:

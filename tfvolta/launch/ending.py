@@ -19,6 +19,7 @@ class Ended:
         step: The step that it was last seen in; None where it gave no sign of life.
         lines: The last lines of its standard error.
         standstill: Who waits for it, where the run stood still because of it.
+        because: What was wrong with the others when it failed.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Ended:
     step: Optional[int] = None
     lines: tuple[str, ...] = ()
     standstill: str = ""
+    because: str = ""
 
     @property
     def code(self) -> int:
@@ -42,7 +44,7 @@ class Ended:
             how = f"was ended by {signal_name(-self.returncode)}"
         place = f" (at step {self.step})" if self.step else ""
         why = "its watchdog saw no progress" if self.returncode == StallError.exit_code else ""
-        why = self.standstill or why
+        why = self.standstill or self.because or why
         return f"{self.name} {how}{place}{f': {why}' if why else ''}"
 
 

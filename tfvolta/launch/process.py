@@ -102,6 +102,17 @@ class Worker:
         return [lines.handle for lines, outlet, _ in self._streams if lines.is_open and not outlet.is_full]
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped its process, which goes on when told so. Source: proc(5), /proc/PID/stat."""
+        if self.returncode is not None:
+            return False
+        try:
+            with open(f"/proc/{self.group}/stat", "rb") as file:
+                return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        except OSError:
+            return False
+
+    @property
     def last_lines(self) -> tuple[str, ...]:
         """The last lines of its standard error."""
         return last_lines(self._streams[1][0].last)

@@ -10,6 +10,8 @@ from tfvolta.evidence.missing import Standstill, standstill
 
 # A worker's own watchdog acts at its limit; where none does, because no thread of it gets on, the launcher does.
 _LEAST_MARGIN_SECONDS, _MOST_MARGIN_SECONDS = 2.0, 10.0
+# Signs of life come once a second.
+_SILENT_SECONDS = 5.0
 
 
 class Standing:
@@ -31,6 +33,12 @@ class Standing:
     def step(self, name: str) -> Optional[int]:
         """The step that a worker was last seen in; None where it gave no sign of life or began none."""
         return next((beat.begun or None for beat in self.beats([name])), None)
+
+    def silent(self, names: Sequence[str]) -> tuple[tuple[str, float], ...]:
+        """Those of these workers in a fit that have written nothing for some seconds, and for how many."""
+        now = self._clock()
+        inside = [beat for beat in self.beats(names) if beat.is_training]
+        return tuple((beat.worker, now - beat.written) for beat in inside if now - beat.written > _SILENT_SECONDS)
 
     def who_is_missing(self, names: Sequence[str]) -> Standstill:
         """For whom the others wait."""

@@ -8,7 +8,8 @@ import signal
 import time
 from typing import Optional, Sequence
 
-from tfvolta.errors import StallError
+from tfvolta.errors import LostError, StallError
+from tfvolta.launch.cause import cause
 from tfvolta.launch.ending import Ended, signal_name
 from tfvolta.launch.escalation import Escalation
 from tfvolta.launch.guardian import Guardian
@@ -83,6 +84,7 @@ class Supervisor:
         self._grace_seconds = grace_seconds
         self._escalation = Escalation(grace_seconds)
         self._failed: Optional[Ended] = None
+        self._lost: list[Worker] = []
         self._interrupted: Optional[int] = None
         self._looked = time.monotonic()
         self._told = False
@@ -154,16 +156,33 @@ class Supervisor:
             # Servers are told to end when the chief has ended; how they do is no failure then.
             served = self._escalation.is_on and not worker.task.trains
             if worker.returncode and self._failed is None and self._interrupted is None and not served:
-                self._fail(worker)
+                self._see_failure(worker)
         if all(worker.returncode is not None for worker in self._workers if worker.task.trains):
             seconds = min(_SERVERS_SECONDS, self._grace_seconds)
             if not self._escalation.is_on:
                 self._escalation.begin(seconds)
             self._escalation.sooner(seconds)
 
+    def _see_failure(self, worker: Worker) -> None:
+        """A server that has lost its chief ends sooner than a chief that fails, which is given time to say why."""
+        chief_lives = any(each.returncode is None for each in self._workers if each.task.trains)
+        if not worker.task.trains and worker.returncode == LostError.exit_code and chief_lives:
+            self._lost.append(worker)
+            self._escalation.begin(self._grace_seconds)
+        else:
+            self._fail(worker)
+
     def _fail(self, worker: Worker) -> None:
-        stalled = worker.returncode == StallError.exit_code
-        self._failed = self._stuck(worker.task.name) if stalled else ended_of(worker)
+        if self._lost and worker.returncode in (-signal.SIGTERM, -signal.SIGKILL):
+            worker = self._lost[0]  # the chief did not end by itself
+        stalled = worker.returncode == StallError.exit_code and not self._lost
+        if stalled:
+            self._failed = self._stuck(worker.task.name)
+        else:
+            ended = ended_of(worker)
+            self._failed = dataclasses.replace(
+                ended, because=cause(worker, self._workers, self._standing) or ended.because
+            )
         text = str(self._failed)
         if not self._escalation.is_on and any(other.returncode is None for other in self._workers):
             text += f"; the others get {self._grace_seconds:g} s to end"
@@ -221,4 +240,6 @@ class Supervisor:
 
 def ended_of(worker: Worker) -> Ended:
     """How a worker that is gone ended."""
-    return Ended(worker.task.name, worker.returncode or 0, worker.step, worker.last_lines)
+    lost = worker.returncode == LostError.exit_code and not worker.task.trains
+    because = "it had lost another process of the cluster" if lost else ""
+    return Ended(worker.task.name, worker.returncode or 0, worker.step, worker.last_lines, because=because)
