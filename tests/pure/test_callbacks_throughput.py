@@ -36,6 +36,23 @@ def test_warmup_is_left_out(clock: Clock, bridge: FakeBridge) -> None:
     assert summary["train_seconds"] == pytest.approx(8.0 + 8 * 0.1 + 10 * 0.001)
 
 
+def test_an_epoch_that_goes_on_in_its_middle(clock: Clock, bridge: FakeBridge) -> None:
+    """The loss tracker, restored from the checkpoint, has the six batches before it too."""
+    throughput = Throughput(warmup_steps=0)
+    start(throughput, Model())
+    throughput.on_epoch_begin(0)
+    for batch in range(6, 10):
+        throughput.on_train_batch_begin(batch)
+        clock.pass_(0.1)
+        bridge.step()
+        throughput.on_train_batch_end(batch)
+    bridge.examples = 10 * 12
+    throughput.on_epoch_end(0)
+    summary = throughput.summary()
+    assert summary["steps"] == 4
+    assert summary["examples_per_second"] == pytest.approx(4 * 12 / 0.4)
+
+
 def test_ranks_that_count_only_their_own_examples(
     clock: Clock, bridge: FakeBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:

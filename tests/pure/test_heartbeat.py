@@ -74,6 +74,7 @@ def test_a_batch_costs_less_than_two_microseconds(tmp_path: Path) -> None:
 
     progress = Progress.__new__(Progress)
     progress._counts, progress._before = HeartbeatFile(tmp_path, "worker 0", 0).counts, 0
+    progress._first_batch = False
 
     def batch() -> None:
         progress.on_train_batch_begin(3, None)
@@ -82,6 +83,24 @@ def test_a_batch_costs_less_than_two_microseconds(tmp_path: Path) -> None:
     seconds = min(timeit.repeat(batch, number=2000, repeat=20)) / 2000
     assert seconds < 2e-6, f"{seconds * 1e6:.2f} us"
     assert progress._counts[BEGUN] == progress._counts[ENDED] == 4 and progress._counts[OTHER] == 0
+
+
+def test_an_epoch_that_goes_on_in_its_middle_counts_on_from_the_optimizer(tmp_path: Path) -> None:
+    """Thirty steps were trained before, of which six in the epoch that goes on with its batch 6."""
+    from tfvolta.callbacks.progress import Progress
+
+    progress = Progress.__new__(Progress)
+    progress._counts = HeartbeatFile(tmp_path, "worker 0", 0).counts
+    progress._counts[BEGUN] = progress._counts[ENDED] = 30
+    progress._first_epoch = False
+    seen = []
+    for epoch, batches in ((2, range(6, 8)), (3, range(2))):
+        progress.on_epoch_begin(epoch)
+        for batch in batches:
+            progress.on_train_batch_begin(batch)
+            seen.append(progress._counts[BEGUN])
+            progress.on_train_batch_end(batch)
+    assert seen == [31, 32, 33, 34] and progress._counts[ENDED] == 34
 
 
 NOW = 1000.0

@@ -46,6 +46,7 @@ class CallClock:
         """Forgets the calls of the last epoch."""
         self.calls = 0
         self.begun_calls = 0
+        self.first_batch = 0
         self.last_batch = -1
         self.ended = 0.0
         self.set_aside: dict[int, tuple[float, str]] = {}
@@ -53,9 +54,11 @@ class CallClock:
         self._began = 0.0
         self._aside_since = 0.0
 
-    def begin(self) -> None:
-        """A call of the train function begins."""
+    def begin(self, batch: int = 0) -> None:
+        """A call of the train function begins, with this number of its first batch in the epoch."""
         now = self._began = perf_counter()
+        if not self.begun_calls:
+            self.first_batch = batch
         self.begun_calls += 1
         if self._aside_since:
             self.set_aside_seconds += now - self._aside_since

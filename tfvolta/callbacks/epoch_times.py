@@ -134,7 +134,7 @@ def count_steps(clock: CallClock, attempted: Optional[int], in_fit: Optional[int
         return StepCount(attempted, "optimizer")
     if in_fit is not None and least <= in_fit <= clock.begun_calls * per_call:
         return StepCount(in_fit, "params")
-    return StepCount(clock.last_batch + 1, "batch_number")
+    return StepCount(clock.last_batch + 1 - clock.first_batch, "batch_number")
 
 
 def epoch_times(

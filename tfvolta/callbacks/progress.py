@@ -32,6 +32,7 @@ class Progress(Callback):
         self._watch = StallWatch(None)
         self._counts = self._watch.counts
         self._before = 0
+        self._first_batch = False
         self._first_epoch = True
 
     def on_train_begin(self, logs: Logs = None) -> None:
@@ -58,11 +59,16 @@ class Progress(Callback):
             if steps is not None:
                 self._watch.start_from(steps.applied + (steps.skipped or 0))
         self._before = int(counts[ENDED])
+        self._first_batch = True
         counts[EPOCH] = epoch
         counts[OTHER] += 1
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Notes the number of the step that begins."""
+        if self._first_batch:
+            # An epoch that goes on from a checkpoint does not begin with batch 0.
+            self._first_batch = False
+            self._before -= batch
         self._counts[BEGUN] = self._before + batch + 1
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:

@@ -92,7 +92,7 @@ class Throughput(Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Reads the clock."""
-        self._clock.begin()
+        self._clock.begin(batch)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Reads the clock."""
@@ -116,7 +116,7 @@ class Throughput(Callback):
                 seconds=ended - self._epoch_began,
                 wait_seconds=max(0.0, ended - self._clock.ended),
                 counted=counted,
-                examples=_examples(examples, counted.steps, self._examples_per_step),
+                examples=_examples(examples, counted.steps, self._examples_per_step, self._clock.first_batch),
                 calls=Calls(self._per_call, self.bridge.jit(self.model).effective),
             )
             self.epochs.append(figures)
@@ -150,8 +150,13 @@ def _attempted_steps(bridge: Bridge, model: Any) -> Optional[int]:
     return None if counts is None else counts.applied + (counts.skipped or 0)
 
 
-def _examples(tracked: Optional[int], steps: int, per_step: Optional[int]) -> Examples:
-    """Examples of an epoch: the loss tracker's count, unless it was reset on the way or contradicts the batch size."""
+def _examples(tracked: Optional[int], steps: int, per_step: Optional[int], passed: int) -> Examples:
+    """Examples of an epoch: the loss tracker's count, unless it was reset on the way or contradicts the batch size.
+
+    Of an epoch that goes on from a checkpoint the tracker has the batches before it too, which were passed over here.
+    """
+    if tracked is not None and passed and tracked >= passed + steps:
+        tracked = tracked * steps // (passed + steps)
     if per_step is not None:
         if tracked is None or not (steps - 1) * per_step < tracked <= steps * per_step:
             return Examples(steps * per_step, "argument")
