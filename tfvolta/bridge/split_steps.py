@@ -87,6 +87,7 @@ class SplitSteps:
                 error = failure
                 continue
             self.batches += 1
+            _count_once(before)
             self.parts, self._fits = number, max(self._fits, size // number)
             return outputs
         assert error is not None
@@ -104,6 +105,13 @@ class SplitSteps:
             self._done += 1
         self._watch.counter.forget(number - 1)
         return outputs
+
+
+def _count_once(before: Before) -> None:
+    """Lets Keras 2's count of batches go on by one for all parts of a batch."""
+    for name, variable, value in before.kept:
+        if name == "train_counter":
+            variable.assign(value + 1)
 
 
 def _on_data(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

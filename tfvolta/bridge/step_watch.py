@@ -19,7 +19,7 @@ import tensorflow as tf
 from tfvolta.bridge.guard_records import Shapes
 from tfvolta.bridge.late_writes import Ordered, order_writes
 from tfvolta.bridge.resuming_records import Named
-from tfvolta.bridge.update_counter import Marks, UpdateCounter
+from tfvolta.bridge.update_counter import Marks, UpdateCounter, plain_variable
 from tfvolta.bridge.window import in_xla
 
 _WATCH = "_tfvolta_step_watch"
@@ -64,9 +64,9 @@ class StepWatch:
         self._eager_shapes: Shapes = ()
         self._traces: MutableMapping[Any, list[int]] = weakref.WeakKeyDictionary()  # first operation, steps that ended
         self._lock = threading.Lock()
-        with tf.init_scope(), tf.device("CPU:0"):
-            shape = tf.TensorShape(None)
-            self._sizes = tf.Variable(tf.zeros([0], tf.int64), shape=shape, trainable=False, name="batch_sizes")
+        with tf.device("CPU:0"):
+            nothing = tf.zeros([0], tf.int64)
+            self._sizes = plain_variable(nothing, shape=tf.TensorShape(None), name="batch_sizes")
         self.counter = UpdateCounter()
 
     # -- inside the step

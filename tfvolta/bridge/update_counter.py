@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 Marks = tuple[Any, Any]
+
+
+def plain_variable(value: Any, **arguments: Any) -> Any:
+    """A variable of one place, inside the scope of a strategy too, and past a graph that is being traced."""
+    with tf.init_scope():
+        return ResourceVariable(value, trainable=False, **arguments)
 
 
 class UpdateCounter:
@@ -18,9 +25,8 @@ class UpdateCounter:
     """
 
     def __init__(self) -> None:
-        with tf.init_scope():
-            self.begun = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates_begun")
-            self.ended = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates_ended")
+        self.begun = plain_variable(tf.zeros([], tf.int64), name="updates_begun")
+        self.ended = plain_variable(tf.zeros([], tf.int64), name="updates_ended")
 
     def count_one(self) -> None:
         """An update that is done whole or not at all."""
