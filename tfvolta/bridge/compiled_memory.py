@@ -13,7 +13,7 @@ from tfvolta.bridge import xla_trial
 from tfvolta.bridge.traced_step import data_like
 from tfvolta.footprint.buffer_assignment import Buffers, buffers_of
 
-_STAGE = "optimized_hlo_proto_serialized"
+STAGE = "optimized_hlo_proto_serialized"
 
 
 def compiled_memory(model: Any, iterator: Any, batch: Optional[int]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _program(function: Any, batch: Optional[int], device: str) -> bytes:
         function_name=function.name,
         flat_args=specs,
         captured_inputs=function.captured,
-        stage=_STAGE,
+        stage=STAGE,
         **xla_trial.platform_argument(),
     )
     return program if isinstance(program, bytes) else tf.compat.as_bytes(program)

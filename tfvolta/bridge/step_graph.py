@@ -96,7 +96,9 @@ class StepReader:
 
     def _tensor(self, kind: str, tensor: Any, numbers: dict[int, int]) -> int:
         numbers[id(tensor)] = len(self.sizes)
-        self.sizes.append(0 if kind in NOTHING else self._size(tensor))
+        # The last result of a fused batch normalisation is cuDNN's own note: small, and of a size that no shape tells.
+        is_note = kind.startswith("FusedBatchNorm") and not tensor.shape.is_fully_defined()
+        self.sizes.append(0 if kind in NOTHING or is_note else self._size(tensor))
         return numbers[id(tensor)]
 
     def _size(self, tensor: Any) -> int:

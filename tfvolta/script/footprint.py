@@ -68,6 +68,9 @@ class _Looker:
 
         bridge = bridge_for(model)
         batch = self.request.batch or batch_of(model)
+        if self.session.config.get("kernels.fused_batch_norm") == "auto":
+            bridge.install_kernel(model, "fused_batch_norm")  # as on a GPU
+        bridge.set_steps_per_execution(model, 1)  # one after the other, several take what one takes; none will run
         traced = bridge.step_for_batch(model, iterator, batch)
         layers = _layer_figures(bridge, model, traced)
         self.found = {**_about(bridge, model, traced), "tensor_cores": _tensor_cores(layers, traced.batch)}
@@ -80,10 +83,9 @@ class _Looker:
                 self.found["compared"] = self._memory(bridge, model, other, rows)
         if self.request.refine:
             self.found["refined"] = bridge.compiled_memory(model, iterator, traced.batch)
-        if self.session is not None:
-            for name in ("memory", "tensor_cores", "refined"):
-                if name in self.found:
-                    self.session.measured(f"estimated_{name}", self.found[name])
+        for name in ("memory", "tensor_cores", "refined"):
+            if name in self.found:
+                self.session.measured(f"estimated_{name}", self.found[name])
 
     def _memory(self, bridge: Any, model: Any, traced: Any, layers: Any) -> dict[str, Any]:
         """The estimates with and without XLA."""
@@ -136,7 +138,7 @@ def look_at_script(request: Request) -> dict[str, Any]:
     run = {"run": {"directory": request.directory}} if request.directory else {}
     config = load_config(request.config or "tfvolta:default", overrides=list(request.overrides), **run)
     strategy = config.get("strategy.kind")
-    session = Session(_as_on_a_gpu(config), origin=Origin(command=["tfvolta", "estimate"], script=request.script))
+    session = Session(_for_one_process(config), origin=Origin(command=["tfvolta", "estimate"], script=request.script))
     looker = _Looker(request, session, strategy)
     script = FirstStepRun(session, looker.look)
     status, error = "completed", None
@@ -154,16 +156,14 @@ def look_at_script(request: Request) -> dict[str, Any]:
     return {**looker.found, "evidence": session.recorder.path}
 
 
-def _as_on_a_gpu(config: Any) -> Any:
-    """The config for one process that only traces, with what it would choose if its GPU were here.
+def _for_one_process(config: Any) -> Any:
+    """The config for one process that only traces.
 
     It is not strict: what has no effect on a step that does not run is no error.
     """
     fields = type(config).model_fields
     update: dict[str, Any] = {name: None for name in _LEFT_OUT if name in fields}
     update["run"] = config.run.model_copy(update={"strict": False})
-    if config.get("kernels.fused_batch_norm") == "auto":
-        update["kernels"] = config.kernels.model_copy(update={"fused_batch_norm": "on"})
     return config.model_copy(update=update)
 
 
