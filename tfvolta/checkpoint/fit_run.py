@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any, Optional
 
-from tfvolta.checkpoint import disk, exchange, randomness, resuming, state
+from tfvolta.checkpoint import disk, exchange, lock, randomness, resuming, state
 from tfvolta.checkpoint.manifest import Position, Randomness
 from tfvolta.checkpoint.resuming import Resumed
 from tfvolta.checkpoint.saving import Writer
@@ -86,6 +86,9 @@ class FitRun:
         problem = disk.prepare(self.directory, state.size_bytes(groups) * _SLOTS_AND_WEIGHTS)
         if problem is not None:
             raise CheckpointError(f"Checkpoints cannot be written on {socket.gethostname()}.", [problem])
+        holder = lock.hold(self.directory)
+        if holder is not None:
+            raise CheckpointError("Another training has this folder of checkpoints.", [_taken(self.directory, holder)])
         self._store.clean()
         aside = None if self._settings.resume else self._store.set_aside()
         if aside is not None:
@@ -140,6 +143,7 @@ class FitRun:
             self._save(finished=True)
         _restore_history(self._training.model, self.resumed)
         self._training.bridge.end_fit(self._training.model)
+        lock.release(self.directory)
         if self.stopping is not None:
             told = self.stopping.was_asked_anywhere()
             self.stopping.close()
@@ -188,7 +192,18 @@ class FitRun:
         if not stopping.alone:
             stopping.wait_for_all()  # nobody ends before the chief has everything on the disk
         stopping.close()
+        lock.release(self.directory)
         raise Preempted(f"SIGTERM: {text}; exit code {PREEMPTED_EXIT_CODE}.")
+
+
+def _taken(directory: Path, holder: str) -> Problem:
+    return Problem(
+        where=f"checkpoint.directory: {directory}",
+        expected="a folder of this training alone",
+        received=f"one that {holder} is training with",
+        why="two trainings would remove each other's checkpoints, and go on from the other's",
+        fix="give this training a checkpoint.directory of its own, or end the other one",
+    )
 
 
 def _rival(name: str) -> Problem:
