@@ -111,17 +111,15 @@ class Session:
             if step.knob.phase <= phase and step.knob.phase not in MODEL_PHASES and step.knob.name not in begun
         ]
         for step in steps:
-            if step.knob.name not in self.endings:
-                self._apply(step, phase)
+            if step.knob.name in self.endings:
+                continue
+            self._under_way.append(step)
+            try:
+                self.ledger.end(step, apply_step(step, self.context), phase)
+            finally:
+                self._under_way.pop()
         self.reached = phase if self.reached is None else max(self.reached, phase)
         self.ledger.settle(step.knob.name for step in steps)
-
-    def _apply(self, step: Step, phase: Phase) -> None:
-        self._under_way.append(step)
-        try:
-            self.ledger.end(step, apply_step(step, self.context), phase)
-        finally:
-            self._under_way.pop()
 
     # -- phases with a model
 
