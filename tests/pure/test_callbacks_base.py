@@ -3,12 +3,14 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
 
 import tfvolta.callbacks
-from tests.pure.callbacks_fakes import FakeBridge, FakeSession, serve
+from tests.pure.callbacks_fakes import FakeBridge, FakeSession, Model, serve
+from tfvolta.bridge.reduction import ReductionSettings, ReductionState
 from tfvolta.callbacks.apply_plan import ApplyPlan
 from tfvolta.callbacks.base import Callback
 from tfvolta.callbacks.device_memory import DeviceMemory
@@ -115,3 +117,20 @@ def test_a_short_epoch_is_verified_at_its_end(monkeypatch: pytest.MonkeyPatch) -
     plan.on_epoch_end(0)
     plan.on_epoch_end(1)
     assert session.events == [("attach", model), ("step_traced", model)]
+
+
+@pytest.mark.parametrize(("pending", "updates", "warned"), [(2, 0, True), (2, 1, False), (0, 0, False)])
+def test_a_fit_that_never_updates_says_so(
+    monkeypatch: pytest.MonkeyPatch, pending: int, updates: int, warned: bool
+) -> None:
+    bridge = serve(monkeypatch, FakeBridge())
+    bridge.reduced = ReductionState(ReductionSettings(every=4), batches=pending, updates=updates, pending=pending)
+    session = FakeSession()
+    callback = ApplyPlan(session)  # type: ignore[arg-type]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        callback.set_model(Model())
+        callback.end_windows()
+    said = [str(each.message) for each in caught]
+    assert any("no weight was updated" in text and "reduce_every" in text for text in said) == warned
+    assert any("no weight was updated" in text for text in session.warnings) == warned

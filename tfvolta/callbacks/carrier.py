@@ -86,8 +86,16 @@ class Carrier(Callback):
         if self._calls_until_verified:
             self._look()
         state = self.bridge.reduction(self.model)
-        if state is not None:
-            self.session.measured("reduction", state.to_json())
+        if state is None:
+            return
+        self.session.measured("reduction", state.to_json())
+        if state.pending and not state.updates:
+            text = (
+                f"no weight was updated: this fit trained {state.batches} batches, and an update takes"
+                f" {state.settings.every} (communication.reduce_every). Give it more batches, or a smaller reduce_every"
+            )
+            self.session.recorder.warned(text)
+            warnings.warn(text, AuditWarning, stacklevel=3)
 
     def _look_at_a_whole_window(self) -> None:
         """Verifies, but not before the first update where that takes several batches: it is traced only then."""
