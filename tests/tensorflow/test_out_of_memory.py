@@ -139,7 +139,7 @@ def test_a_config_carries_it_into_the_evidence(tmp_path: Path) -> None:
 
 
 def test_a_call_of_several_batches_counts_those_that_were_trained() -> None:
-    model, plain = greedy_model(steps_per_execution=3), greedy_model(steps_per_execution=1)
+    model, plain = (greedy_model(dropout=KERAS3, steps_per_execution=number) for number in (3, 1))
     plain.fit(lengths_data(5, 7, 9, 6, 8), verbose=0)
     error = failed(model, lengths_data(5, 7, 9, 6, 8, 12), OutOfMemory())
     assert "epoch 0, batch 5" in str(error) and "x (4, 12, 2)" in str(error)
@@ -149,7 +149,7 @@ def test_a_call_of_several_batches_counts_those_that_were_trained() -> None:
 
 
 def test_a_step_without_a_graph_is_guarded_too() -> None:
-    model, plain = greedy_model(run_eagerly=True), greedy_model(run_eagerly=True)
+    model, plain = (greedy_model(dropout=KERAS3, run_eagerly=True) for _ in range(2))
     plain.fit(lengths_data(*GOOD), verbose=0)
     error = failed(model, lengths_data(*LENGTHS), OutOfMemory())
     assert "batch 3" in str(error) and "x (4, 12, 2)" in str(error)

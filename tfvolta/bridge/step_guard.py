@@ -160,6 +160,9 @@ class GuardPart:
     def guard_tests(self, model: Any, on_failure: OnFailure) -> None:
         """The same for the function of ``evaluate``."""
         function = getattr(model, "test_function", None)
+        if function is None:  # Keras 2 takes hold of it before the first hook of an evaluation
+            made = model.make_test_function()
+            function = model.test_function or made
         if isinstance(function, TestGuard):
             function.on_failure = on_failure
         elif function is not None:

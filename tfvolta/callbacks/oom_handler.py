@@ -52,6 +52,12 @@ class OomHandler(FitPlace):
             self._whole = self.bridge.why_whole(model) if self._mode == SPLIT else ""
         self.session.context.saved[OnOom.name] = self.guarded
 
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Notes where training is, and guards the evaluation that may follow."""
+        super().on_epoch_begin(epoch, logs)
+        if self._guards:
+            self.bridge.guard_tests(self.model, self._test_failed)
+
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Guards the step that comes."""
         super().on_train_batch_begin(batch, logs)
