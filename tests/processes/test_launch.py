@@ -338,6 +338,26 @@ def test_a_reader_that_has_seen_enough_ends_the_run(tmp_path: Path) -> None:
     assert_gone(pids)
 
 
+def test_a_full_disk_behind_a_log_or_the_output_is_said(tmp_path: Path) -> None:
+    body = "print('x' * 100, flush=True)"
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker-0.log").symlink_to("/dev/full")
+    done = launch(tmp_path, body, "--workers", "2", "--log-directory", "logs")
+    assert done.code == 0 and "tfvolta: the log of worker 0 ends here: No space left on device" in done.err
+    command = f"{sys.executable} -m tfvolta launch --workers 2 work.py"
+    for stream, code, words in (("/dev/full", 141, "No space left on device"), ("&-", 0, "")):
+        ended = subprocess.run(
+            ["sh", "-c", f"{command} >{stream}"],
+            cwd=tmp_path,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=LIMIT_SECONDS,
+        )
+        assert ended.returncode == code and words in ended.stderr and "Traceback" not in ended.stderr, ended.stderr
+
+
 def test_a_reader_that_does_not_read_keeps_nobody_from_ending(tmp_path: Path) -> None:
     script = tmp_path / "work.py"
     script.write_text("import os\nprint('PID', os.getpid(), flush=True)\nwhile True:\n    print('x' * 1000)\n")

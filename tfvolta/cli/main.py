@@ -88,12 +88,24 @@ def _encode_anything(stream: Any) -> None:
         stream.reconfigure(errors="backslashreplace")
 
 
+def _have_streams() -> None:
+    """Gives a process whose standard streams were closed empty ones: a file opened later would take their numbers."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+
+
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Runs a command line and returns its exit code.
 
     Args:
         arguments: Words after the program's name; those of this process when None.
     """
+    _have_streams()
     _encode_anything(sys.stdout)
     _encode_anything(sys.stderr)
     try:

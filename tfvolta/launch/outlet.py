@@ -21,11 +21,13 @@ class Outlet:
     Attributes:
         handle: The file descriptor.
         is_broken: Whether nobody reads any more; what comes is dropped.
+        fault: Why it is broken, where that is not a reader who has seen enough.
     """
 
     def __init__(self, handle: int):
         self.handle = handle
         self.is_broken = False
+        self.fault = ""
         self._pending: collections.deque[bytes] = collections.deque()
         self._bytes = 0
 
@@ -67,6 +69,7 @@ class Outlet:
             if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC, errno.EBADF):
                 raise
             self.is_broken = True
+            self.fault = "" if error.errno == errno.EPIPE else error.strerror or str(error)
             self._pending.clear()
             self._bytes = 0
             return

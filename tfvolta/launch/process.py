@@ -162,8 +162,7 @@ class Worker:
         self.is_gone = True
         for lines, outlet, before in self._streams:
             self._pass_on(lines.finish(), outlet, before)
-        if self._log is not None:
-            self._log.close()
+        self._give_log_up()
 
     def end_now(self) -> None:
         """Kills what is left, for a launcher that cannot go on."""
@@ -180,8 +179,18 @@ class Worker:
     def _pass_on(self, lines: list[bytes], outlet: Outlet, before: bytes) -> None:
         outlet.put(lines, before)
         if self._log is not None and lines:
-            self._log.write(b"".join(line + b"\n" for line in lines))
-            self._log.flush()
+            try:
+                self._log.write(b"".join(line + b"\n" for line in lines))
+                self._log.flush()
+            except OSError as error:  # a full disk is no reason to stop training
+                self._streams[1][1].say(f"the log of {self.task.name} ends here: {error.strerror}")
+                self._give_log_up()
+
+    def _give_log_up(self) -> None:
+        if self._log is not None:
+            with contextlib.suppress(OSError):  # what could not be written is written again
+                self._log.close()
+            self._log = None
 
 
 def _ended(pid: int) -> Optional[int]:

@@ -126,6 +126,8 @@ class Supervisor:
             if outlet.is_waiting and outlet.handle in ready:
                 outlet.write()
         if self._out.is_broken and self._interrupted is None:
+            if self._out.fault:
+                self._error.say(f"standard output cannot be written ({self._out.fault}), so the workers are ended")
             self._interrupted = signal.SIGPIPE
             self._escalation.begin(0.0)
 
