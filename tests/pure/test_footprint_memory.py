@@ -159,3 +159,23 @@ def test_cards_by_name_and_by_size() -> None:
 
 def test_estimates_are_plain_values() -> None:
     assert set(MemoryEstimate(1, False, *[0] * 8).to_json()) >= {"peak", "device", "error_percent", "layers"}
+
+
+def test_what_waits_for_a_gradient_waits_in_a_compiled_step_too() -> None:
+    """Recomputation: a copy of the input that exists only once the gradient has come."""
+    step = Step(
+        (
+            StepOperation("MatMul", (), (0,)),
+            StepOperation("MatMul", (0,), (1,)),
+            StepOperation("MatMul", (1,), (2,)),
+            StepOperation("Mul", (2,), (3,)),  # the gradient, inside another kernel
+            StepOperation("Identity", (0,), (4,), waits_for=(3,)),
+            StepOperation("MatMul", (4,), (5,)),  # the second pass
+            StepOperation("MatMul", (3, 5), (6,)),
+        ),
+        (10, 100, 10, 10, 10, 100, 10),
+        (),
+        compiled=frozenset(range(7)),
+    )
+    assert order_of(fused(step)).index(5) > order_of(fused(step)).index(2)
+    assert peak_of(fused(step)).size < 200  # both activations are never there together

@@ -20,23 +20,60 @@ _MOST_SOURCES = 12
 def fused(step: Step) -> Step:
     """The step as XLA is expected to run it: the same operations without results that stay inside kernels."""
     kept = _kept(step)
+    order = _Order()
     sources: dict[int, frozenset[int]] = {}
     operations: list[StepOperation] = []
     for number, operation in enumerate(step.operations):
         reads = _NONE.union(*(sources.get(tensor, frozenset((tensor,))) for tensor in operation.inputs))
-        inside = number in step.compiled and operation.kind in FUSED_BY_XLA | VIEWS
-        if not inside:
-            operations.append(operation)
-            if number in step.compiled:
-                operations[-1] = dataclasses.replace(operation, inputs=tuple(sorted(reads)))
+        waits = order.waits_of(operation)
+        is_compiled = number in step.compiled
+        if not is_compiled or operation.kind not in FUSED_BY_XLA | VIEWS:
+            inputs = tuple(sorted(reads)) if is_compiled else operation.inputs
+            operations.append(dataclasses.replace(operation, inputs=inputs, waits_for=tuple(sorted(waits))))
+            order.kept(number, operation.outputs)
             continue
-        held = tuple(tensor for tensor in operation.outputs if tensor in kept and operation.kind not in VIEWS)
-        if not held and len(reads) > _MOST_SOURCES and operation.kind not in VIEWS:
+        is_view = operation.kind in VIEWS
+        held = () if is_view else tuple(tensor for tensor in operation.outputs if tensor in kept)
+        if not held and not is_view and len(reads) > _MOST_SOURCES:
             held = operation.outputs
         for tensor in operation.outputs:
             sources[tensor] = frozenset((tensor,)) if tensor in held else reads
-        operations.append(dataclasses.replace(operation, inputs=tuple(sorted(reads)) if held else (), outputs=held))
+        if held:
+            order.kept(number, held)
+            changed = dataclasses.replace(
+                operation, inputs=tuple(sorted(reads)), outputs=held, waits_for=tuple(sorted(waits))
+            )
+        else:
+            order.inside(number, operation.outputs, reads, waits)
+            changed = dataclasses.replace(operation, inputs=(), outputs=(), waits_for=())
+        operations.append(changed)
     return dataclasses.replace(step, operations=tuple(operations))
+
+
+class _Order:
+    """What has to be done before something, by operations that are left: recomputation waits for gradients."""
+
+    def __init__(self) -> None:
+        self._makers: dict[int, int] = {}
+        self._done: dict[int, frozenset[int]] = {}
+        self._carried: dict[int, frozenset[int]] = {}
+
+    def waits_of(self, operation: StepOperation) -> frozenset[int]:
+        """Operations that have to be done before this one, besides those that make what it reads."""
+        waited = [self._done.get(number, frozenset((number,))) for number in operation.waits_for]
+        return _NONE.union(*waited, *(self._carried.get(tensor, _NONE) for tensor in operation.inputs))
+
+    def kept(self, number: int, outputs: tuple[int, ...]) -> None:
+        """An operation whose results are in memory."""
+        for tensor in outputs:
+            self._makers[tensor] = number
+
+    def inside(self, number: int, outputs: tuple[int, ...], reads: frozenset[int], waits: frozenset[int]) -> None:
+        """An operation that becomes part of those that read it: they wait for what it waits for."""
+        makers = frozenset(self._makers[tensor] for tensor in reads if tensor in self._makers)
+        self._done[number] = makers | waits
+        for tensor in outputs:
+            self._carried[tensor] = waits
 
 
 def _kept(step: Step) -> set[int]:
