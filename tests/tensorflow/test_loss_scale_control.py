@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tfvolta
 from tests.stack import KERAS3, STACK, keras, tf
 from tests.tensorflow import scale_models as models
 from tfvolta import precision
@@ -121,3 +124,43 @@ def test_loops_of_ones_own_have_bounds_too(graph: bool) -> None:
 def test_bounds_that_hold_nothing_are_refused(initial: float, bounds: ScaleBounds, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         precision.loss_scale_optimizer(keras.optimizers.SGD(0.0), initial, bounds=bounds)
+
+
+class CrashError(Exception):
+    """Ends a fit as a fault would."""
+
+
+class Crash(keras.callbacks.Callback):
+    """Crashes when an epoch begins."""
+
+    def __init__(self, epoch: int):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == self.epoch:
+            raise CrashError
+
+
+def run_of_a_config(folder: Path, crash: int, **scale: Any) -> Any:
+    """Three epochs with checkpoints; the first batch of each overflows."""
+    config = tfvolta.load_config(
+        run={"directory": str(folder / "runs")},
+        mixed_precision={"policy": "mixed_float16", "loss_scale": {"growth_steps": 1000, "hysteresis": 2, **scale}},
+        checkpoint={"directory": str(folder / "checkpoints")},
+    )
+    dense = [keras.layers.Dense(1, use_bias=False, kernel_initializer="ones") for _ in range(2)]
+    model = keras.Sequential([keras.Input((1,)), *dense])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    callbacks = [*tfvolta.build_callbacks(config), Crash(crash)]
+    with contextlib.suppress(CrashError):
+        models.fit(model, [B, G, G], epochs=3, callbacks=callbacks)
+    return BRIDGE.loss_scale(model.optimizer)
+
+
+def test_scale_and_tolerance_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    first = run_of_a_config(tmp_path, crash=1, initial=32.0)
+    assert (first.scale, first.good_steps, first.overflows) == (32.0, 2, 1)
+    # Restored as 32 and brought to 8; the tolerance was used up before the checkpoint, so an overflow halves it.
+    second = run_of_a_config(tmp_path, crash=2, initial=8.0, ceiling=8.0)
+    assert (second.scale, second.good_steps, second.overflows) == (4.0, 2, 2)
