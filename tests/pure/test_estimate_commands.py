@@ -122,3 +122,10 @@ def test_a_script_that_fails_or_takes_too_long_is_said(tmp_path: pathlib.Path) -
     script.write_text("", encoding="utf-8")
     with pytest.raises(script_estimate.EstimateError, match=r"still at work after 0\.01 s"):
         script_estimate.look({"script": str(script)}, 0.01)
+
+
+def test_a_machine_without_tensorflow_is_said(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit(3)", encoding="utf-8")
+    with pytest.raises(script_estimate.EstimateError, match="no TensorFlow in"):
+        script_estimate.look({"script": str(script), "directory": str(tmp_path)}, 60.0)

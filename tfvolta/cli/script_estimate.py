@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -84,12 +85,22 @@ def look(request: dict[str, Any], seconds: float, on_gpu: bool = False) -> dict[
         except subprocess.TimeoutExpired:
             raise _failed(request["script"], f"still at work after {seconds:g} s", "--time-limit 1800") from None
         found = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else None
+    if found is None and not _has_tensorflow():
+        fix = "run it with the Python that the script trains with, or pip install 'tfvolta[keras3]'"
+        raise _failed(request["script"], f"no TensorFlow in {sys.executable}", fix)
     if found is None:
         raise _failed(request["script"], f"exit code {code}", "its own error is above; run it by itself first")
     if "error" in found:
         failure = found["error"]
         raise EstimateError(failure["summary"], [Problem(**problem) for problem in failure["problems"]])
     return dict(found)
+
+
+def _has_tensorflow() -> bool:
+    try:
+        return importlib.util.find_spec("tensorflow") is not None
+    except ImportError:
+        return False
 
 
 def _environment(on_gpu: bool) -> dict[str, str]:
