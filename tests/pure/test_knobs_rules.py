@@ -238,7 +238,8 @@ def test_interfaces_are_checked_on_the_live_host_only(monkeypatch: pytest.Monkey
     monkeypatch.setattr(nccl, "interfaces", lambda: HOST)
     value = {"socket_interface": "wlan"}
     live = machine(V100, 2, source="live")
-    assert [problem.where for problem in knob("nccl").problems(value, live, {})] == ["nccl.socket_interface"]
+    for here in (live, machine(V100, 0, source="live")):
+        assert [problem.where for problem in knob("nccl").problems(value, here, {})] == ["nccl.socket_interface"]
     assert knob("nccl").problems(value, machine(V100, 2), {}) == []
     assert knob("nccl").problems({"socket_interface": "eth"}, live, {}) == []
 

@@ -96,6 +96,12 @@ def test_what_this_kind_does_not_have_is_refused(config: Config, words: tuple[st
         assert word in text
 
 
+@pytest.mark.parametrize("kind", ("default", "mirrored"))
+def test_whole_variables_have_no_limit_above_which_they_are_divided(kind: str) -> None:
+    found = registry.problems(make(kind, strategy={"shard_above_mb": 64}), machine(1, source="recorded/dgx1.json"), {})
+    assert len(found) == 1 and found[0].where.endswith("strategy.shard_above_mb") and "parameter_server" in found[0].fix
+
+
 @pytest.mark.parametrize("stack", ("keras3", "tf_keras", "keras2"))
 def test_the_forecast_says_what_is_exact(stack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environ(FULL).items():

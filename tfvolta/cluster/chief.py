@@ -101,7 +101,8 @@ class Chief:
             self.strangers.append(f"a process at {wire.peer} came with another list of workers: {hello.get('cluster')}")
             wire.send({"refused": "cluster", "cluster": self._place.identity})
             return False
-        report = dict(hello.get("report") or {})
+        given = hello.get("report")
+        report: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
         rank = report.get("rank")
         if not isinstance(rank, int) or not 0 < rank < self._place.cluster.world_size:
             return False

@@ -93,7 +93,7 @@ class Nccl(EnvironmentKnob):
         del environ
         found: list[Problem] = []
         # Recorded facts describe another host, whose interfaces are not known here.
-        if "socket_interface" in value and facts.source == "live" and facts.gpus:
+        if "socket_interface" in value and facts.source == "live":
             problem = interface_problem(value["socket_interface"], interfaces())
             found += [problem] if problem else []
         if str(value.get("algorithm", "")).startswith("NVLS"):

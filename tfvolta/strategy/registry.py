@@ -90,8 +90,22 @@ def problems(config: Config, facts: Facts, environ: Optional[Mapping[str, str]] 
     if unknown is not None:
         return [unknown, *communication.missing_keys(config, name)]
     found = [*_KINDS[name].problems(config, facts, environ), *unreduced(config, name)]
-    more = (stray_section(config), jit_problem(config, facts))
+    more = (stray_section(config), _stray_shards(config, name), jit_problem(config, facts))
     return [*found, *(problem for problem in more if problem is not None)]
+
+
+def _stray_shards(config: Config, name: str) -> Optional[Problem]:
+    """A limit above which variables are divided, under a kind that keeps each of them whole."""
+    limit = config.get("strategy.shard_above_mb")
+    if limit is None or "strategy.shard_above_mb" in _KINDS[name].keys:
+        return None
+    return Problem(
+        where=devices.where(config, "strategy.shard_above_mb"),
+        expected="strategy.kind: parameter_server, whose servers each hold a part of a large variable",
+        received=f"strategy.shard_above_mb: {limit} with strategy.kind: {name}",
+        why="every replica has each variable whole",
+        fix="remove strategy.shard_above_mb, or set strategy.kind: parameter_server",
+    )
 
 
 def replicas(config: Config, facts: Facts) -> int:
