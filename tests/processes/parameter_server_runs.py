@@ -189,7 +189,8 @@ def kinds_of_data(strategy: Any) -> dict[str, Any]:
     local = make_model()
     local.compile(sgd(), "mse", metrics=["mae"])
     put(local, values_of(served))
-    few = {"verbose": 0, "return_dict": True, "batch_size": 2 * len(Y) // 5}  # fewer batches than shares by Keras's count
+    # Fewer batches than Keras makes shares.
+    few = {"verbose": 0, "return_dict": True, "batch_size": 2 * len(Y) // 5}
     found["few"] = [each.evaluate([IDS, X], Y, **few) for each in (served, local)]
     expected = local.evaluate([IDS, X], Y, verbose=0, return_dict=True)
     found["validation"] = abs(arrays["val_loss"][-1] - expected["loss"])

@@ -44,3 +44,4 @@ def test_a_second_process_is_told_who_has_it_until_that_ends(tmp_path: Path) -> 
     with start(folder) as third:
         assert answer(third) == "None"
     lock.release(folder)
+    assert list(tmp_path.iterdir()) == [tmp_path / ".fit-00.lock"]  # of the process that ended without a word

@@ -6,6 +6,7 @@ nothing is held.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -26,17 +27,28 @@ def hold(directory: Path) -> Optional[str]:
     path = os.path.abspath(directory.with_name(f".{directory.name}.lock"))
     if path in _held:
         return None
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        text = os.read(handle, 1000).decode(errors="replace").strip()
-        os.close(handle)
-        return (text or "another process") if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            text = os.read(handle, 1000).decode(errors="replace").strip()
+            os.close(handle)
+            return (text or "another process") if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+        if _is_at(handle, path):
+            break
+        os.close(handle)  # its holder has removed the file meanwhile
     os.truncate(handle, 0)
     os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
     _held[path] = handle
     return None
+
+
+def _is_at(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def release(directory: Path) -> None:
@@ -44,4 +56,6 @@ def release(directory: Path) -> None:
     path = os.path.abspath(directory.with_name(f".{directory.name}.lock"))
     handle = _held.pop(path, None)
     if handle is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
         os.close(handle)
