@@ -38,8 +38,9 @@ def hold(directory: Path) -> Optional[str]:
         if _is_at(handle, path):
             break
         os.close(handle)  # its holder has removed the file meanwhile
-    os.truncate(handle, 0)
-    os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    with contextlib.suppress(OSError):  # a full disk: then nobody can tell who has it
+        os.truncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
     _held[path] = handle
     return None
 
