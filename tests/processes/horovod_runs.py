@@ -19,6 +19,7 @@ MODULES = (
     "tests.processes.horovod_training",
     "tests.processes.horovod_windows",
     "tests.processes.horovod_agreement",
+    "tests.processes.horovod_numerics",
 )
 
 

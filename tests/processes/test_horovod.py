@@ -284,3 +284,14 @@ def test_a_script_s_own_wrapper_stays_and_is_refused_where_ranks_would_diverge(r
         for family in ("new", "legacy"):
             assert "Training like this makes ranks diverge." in found[family]
             assert "communication.reduce_every: 2" in found[family]
+
+
+def test_ranks_stop_together_at_a_loss_that_is_not_finite_on_one(ranks: list[dict[str, Any]]) -> None:
+    first, second = both(ranks, "numerics")
+    hidden, outputs = (0.2, 0.4), (0.06, 0.12)  # of the two ranks, whose gradients are averaged
+    norm = sum(2 * output * value for output, value in zip(outputs, hidden)) / 2 * 3**0.5
+    for found in (first, second):
+        assert found["steps"] == [1, 3] and found["norms"] == [pytest.approx(norm, rel=5e-3), 0.0]
+        assert found["batches"] == [2] and found["scale"] == [64.0, 1]  # the overflow was tolerated
+    assert (first["culprits"], second["culprits"]) == (["nothing"], ["inputs"])
+    assert first["what"] == ["the loss is not finite on another worker"]
