@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import time
 import warnings
 from typing import Any, Iterator
@@ -12,7 +13,7 @@ import pytest
 from tests.stack import KERAS3, keras, tf
 from tfvolta.bridge import fit_input, pipeline
 from tfvolta.bridge.stocked_input import StockedInput
-from tfvolta.callbacks import InputShare
+from tfvolta.callbacks import Checkpoint, InputShare
 from tfvolta.errors import InputBoundWarning
 
 FIRST, SECONDS, BATCHES = 4, 0.04, 16
@@ -193,6 +194,16 @@ def test_the_data_of_a_fit_are_found_whatever_goes_around_them() -> None:
         trained = model()
     trained.fit(data, verbose=0, callbacks=[looks])
     assert looks.found[0].dataset is data and looks.found[0].ahead
+
+
+@pytest.mark.parametrize(("seed", "measured"), [(3, True), (None, False)])
+def test_data_whose_place_a_checkpoint_holds_are_left_alone(seed: Any, measured: bool, tmp_path: pathlib.Path) -> None:
+    tf.random.set_seed(None)
+    data = tf.data.Dataset.from_tensor_slices((X.repeat(10, 0), Y.repeat(10, 0))).shuffle(40, seed=seed).batch(4)
+    share = InputShare()
+    model().fit(data, verbose=0, callbacks=[Checkpoint(str(tmp_path), every_steps=3), share])
+    assert (share.figures is not None) == measured
+    assert measured or "checkpoints hold the place" in share.summary()["diagnosis"]
 
 
 def test_what_cannot_be_measured_says_why() -> None:

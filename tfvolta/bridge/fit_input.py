@@ -72,6 +72,11 @@ def of_fit(model: Any) -> tuple[Optional[FitInput], str]:
     return FitInput(holder, name, getattr(holder, adapter, None), model.distribute_strategy), ""
 
 
+def callbacks(model: Any) -> list[Any]:
+    """The callbacks of the running ``fit``."""
+    return running_fit.callbacks(model)
+
+
 def given(model: Any) -> tuple[Optional[Any], str]:
     """The data set that the script or Keras made for the running ``fit``, and its kind as in ``FitInput``."""
     variables = running_fit.local_variables(model) or {}

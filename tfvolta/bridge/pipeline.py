@@ -85,7 +85,7 @@ def copy_to_device(dataset: Any) -> Optional[tuple[Any, Callable[[Any], Any]]]:
     """What a data set that ends with a copy to a device is made from, and the way to that device; None for others."""
     last, ahead = _last(dataset), None
     if type(last).__name__ == "_PrefetchDataset":
-        last, ahead = _last(last._input_dataset), last._buffer_size
+        last, ahead = _last(last._input_dataset), prefetch_buffer(dataset)
     if type(last).__name__ not in _TO_DEVICE:
         return None
     device, source = last._target_device, last._source_device_string

@@ -7,8 +7,10 @@ import warnings
 from typing import TYPE_CHECKING, Any, Optional
 
 from tfvolta.callbacks.base import Callback, Logs
+from tfvolta.callbacks.checkpoint import Checkpoint
 from tfvolta.callbacks.input_clock import InputClock
 from tfvolta.callbacks.input_figures import InputFigures, remedy
+from tfvolta.callbacks.saver import Saver
 from tfvolta.errors import InputBoundWarning
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class InputShare(Callback):
         self.bridge.mend(self.model)
         self.figures, self.remedy = None, ""
         found, self.reason = fit_input.of_fit(self.model)
+        if found is not None and self._is_saved(fit_input.callbacks(self.model)):
+            found, self.reason = None, "checkpoints hold the place in the data, which another pipeline would not find"
         self._clock = None
         if found is not None:
             self.reason = "fit was too short: it takes some steps after the first two"
@@ -108,6 +112,12 @@ class InputShare(Callback):
             self._clock.close()
             self._report()
             self._clock = None
+
+    def _is_saved(self, callbacks: list[Any]) -> bool:
+        """Whether a checkpoint takes in the state of the data's iterator, which is that of one pipeline only."""
+        stream = self.bridge.fit_stream(self.model)
+        needed = stream is not None and stream.kind == "dataset" and (stream.whole_fit or stream.order == "unseeded")
+        return needed and any(isinstance(each, (Saver, Checkpoint)) for each in callbacks)
 
     def _wait_for_device(self) -> None:
         if self.bridge.examples_seen(self.model) is None:
