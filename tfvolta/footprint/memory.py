@@ -216,18 +216,3 @@ def _heavy(step: Step, peak: Peak, layers: Sequence[LayerFigures]) -> tuple[Heav
         if size
     ]
     return tuple(sorted(rows, key=lambda row: -row.held_bytes))
-
-
-def largest_batch(small: MemoryEstimate, large: MemoryEstimate, memory_bytes: int) -> int:
-    """The largest batch that is expected to fit, from two estimates for different batches; 0 where none does.
-
-    Args:
-        small: The estimate for the smaller batch.
-        large: The estimate for the larger one.
-        memory_bytes: What the card has.
-    """
-    slope = (large.device - small.device) / (large.batch - small.batch)
-    if slope <= 0:
-        return large.batch if large.device <= memory_bytes else 0
-    batch = int(large.batch + (memory_bytes - large.device) / slope)
-    return max(0, batch)
