@@ -94,7 +94,9 @@ def run_again(subject: Subject, batch: Any, together: bool = False) -> Culprit:
         for thread in calls.threads.values():
             found = found or _forwards(subject, thread)
         if found is None and any(losses):
-            found = Culprit("loss", detail=f"the loss has {next(filter(None, losses))} although all layers are finite")
+            whose, here = ("of all workers ", " here") if together else ("", "")
+            seen = next(filter(None, losses))
+            found = Culprit("loss", detail=f"the loss {whose}has {seen} although all layers are finite{here}")
         arrivals = list(subject.path.arrived)
         for thread in calls.threads.values():
             found = found or _backwards(subject, thread, arrivals)
