@@ -49,12 +49,17 @@ class ShapeWatch:
         """The next batch is the first one of an epoch, and perhaps of a new pass over the data."""
         self._epoch_begins = True
 
-    def advance(self, batches: int) -> bool:
-        """So many batches were trained with; whether a new combination was among them."""
+    def advance(self, batches: int, first: int) -> bool:
+        """So many batches were trained with; whether a new combination was among them.
+
+        Args:
+            batches: Their number.
+            first: The number of the first of them in its epoch, which is not 0 where a fit goes on inside an epoch.
+        """
         if self._epoch_begins:
             self._epoch_begins = False
             if self._pass != self._passes_begun:
-                self._pass, self._taken_batches = self._passes_begun, 0
+                self._pass, self._taken_batches = self._passes_begun, first
         self._taken_batches += batches
         return bool(self._waiting) and self._waiting[0][:2] < (self._pass, self._taken_batches)
 

@@ -71,7 +71,7 @@ class CompileWatch:
         """A call of the train function ended."""
         seconds = perf_counter() - self._began
         self._calls += 1
-        new = self.shapes is not None and self.shapes.advance(self._per_call)
+        new = self.shapes is not None and self.shapes.advance(self._per_call, self._step)
         limit = _COMPILE_SECONDS if self.fastest is None else max(_COMPILE_SECONDS, _SLOW * self.fastest)
         if self._calls == 1 or new or seconds > limit:
             self._look(seconds)
