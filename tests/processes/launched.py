@@ -27,7 +27,7 @@ once = pytest.mark.skipif(
     reason="no TensorFlow in these workers; run once, on keras3",
 )
 # Generous, for machines on which several test runs share two cores.
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 300.0
 # Before what a test's workers do: each says who it is, so that the test knows whom to look for afterwards.
 HEAD = """
 import json, os, signal, sys, time
