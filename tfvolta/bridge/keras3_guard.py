@@ -117,17 +117,31 @@ def limit(optimizer: Any) -> bool:
 def applied(optimizer: Any) -> None:
     """What a step that was applied does to the scale."""
     guard = guard_of(optimizer)
+    scale, steps, growth = optimizer.dynamic_scale, optimizer.step_counter, optimizer.dynamic_growth_steps
     if guard is not None:
-        fixed = is_fixed(optimizer)
-        guard.control.applied(optimizer.dynamic_scale, optimizer.step_counter, optimizer.dynamic_growth_steps, fixed)
+        guard.control.applied(scale, steps, growth, is_fixed(optimizer))
+        return
+
+    def double() -> None:
+        doubled = ops.multiply(scale, 2.0)
+        steps.assign(0)
+        scale.assign(ops.where(ops.isfinite(doubled), doubled, scale))
+
+    def count() -> None:
+        steps.assign_add(1)
+
+    ops.cond(ops.equal(steps, growth - 1), double, count)
 
 
 def _skip(self: Any) -> None:
-    """What a step with non-finite gradients does: it is counted, and a dynamic scale falls."""
+    """What a step with non-finite gradients does: it is counted, and a dynamic scale falls, to 1 without a guard."""
     guard = guard_of(self)
     if guard is not None:
         guard.skipped.assign_add(1)
         guard.control.skipped(self.dynamic_scale, self.step_counter, is_fixed(self))
+    elif not is_fixed(self):
+        self.step_counter.assign(0)
+        self.dynamic_scale.assign(ops.maximum(ops.multiply(self.dynamic_scale, 0.5), 1.0))
 
 
 def _take(self: Any, grads: list[Any], variables: Optional[list[Any]]) -> None:
