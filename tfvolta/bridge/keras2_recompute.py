@@ -13,7 +13,7 @@ from typing import Any, Callable, ContextManager, Iterator, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge import keras2_layers
+from tfvolta.bridge import keras2_layers, running_fit
 from tfvolta.bridge.keras2_package import Package, load_package
 from tfvolta.bridge.recompute_call import is_due
 from tfvolta.bridge.recompute_graph import Adapter, GraphPlan, Node, run_graph
@@ -146,6 +146,27 @@ class Keras2Recompute(_Graphs):
             made = model.make_train_function(force=True)
             if model.train_function is None:  # an overriding method that only returns the function
                 model.train_function = made
+
+    def prepare(self, model: Any) -> None:
+        """Builds a Sequential model that is not built, as its first call would, where the running fit tells its input.
+
+        Models of other kinds hold their layers before they are built.
+        """
+        shape = self.input_shape(model) if isinstance(model, self.package.sequential) else None
+        if isinstance(shape, list):
+            model.build((None, *shape))
+
+    def input_shape(self, model: Any) -> Optional[Any]:
+        """Shapes that the data of the running fit have; None where the model was built or they are not known."""
+        handler = (running_fit.local_variables(model) or {}).get("data_handler")
+        spec = getattr(getattr(handler, "_dataset", None), "element_spec", None)
+        if model.built or spec is None:
+            return None
+        inputs = spec[0] if isinstance(spec, tuple) else spec
+        shapes = tf.nest.map_structure(lambda part: getattr(part, "shape", tf.TensorShape(None)), inputs)
+        if any(shape.rank is None or None in shape[1:].as_list() for shape in tf.nest.flatten(shapes)):
+            return None
+        return tf.nest.map_structure(lambda shape: shape[1:].as_list(), shapes)
 
     def convert(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A layer's ``call`` as Keras runs it: Python's branches and loops converted in a script's own class."""

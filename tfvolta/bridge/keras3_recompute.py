@@ -14,7 +14,7 @@ import keras
 from keras.src import tree
 from keras.src.backend.common import global_state
 
-from tfvolta.bridge import keras3_layers
+from tfvolta.bridge import keras3_layers, keras3_probe
 from tfvolta.bridge.recompute_call import is_due
 from tfvolta.bridge.recompute_graph import Adapter, GraphPlan, Node, run_graph
 
@@ -125,6 +125,15 @@ class Keras3Recompute(_Graphs):
         """Makes the next train step trace anew."""
         if getattr(model, "train_function", None) is not None:
             model.make_train_function(force=True)
+
+    def prepare(self, model: Any) -> None:
+        """Builds a model that is not built, where the running fit tells its inputs."""
+        if not model.built or (isinstance(model, keras.Sequential) and model._functional is None):
+            keras3_probe.trace(model)
+
+    def input_shape(self, model: Any) -> None:
+        """A model that was built knows its inputs."""
+        del model
 
     def convert(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A layer's ``call`` as Keras runs it."""

@@ -27,8 +27,8 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def is_due() -> bool:
-    """Whether the code that runs now is traced into a graph and a tape looks on."""
-    return not tf.executing_eagerly() and bool(record.could_possibly_record())
+    """Whether the code that runs now is traced into a graph and a tape looks on; no second pass has segments."""
+    return not tf.executing_eagerly() and not recompute_ops.is_under_way() and bool(record.could_possibly_record())
 
 
 def recomputed(

@@ -143,6 +143,7 @@ def _of_graphs(units: Units, named: Sequence[tuple[str, Any]], asked: set[int]) 
             inner = sorted({span[0], span[1], *(cut for cut in cuts if span[0] < cut < span[1])})
             parts = [units.graph_unit(graph, nodes, pair, scope) for pair in zip(inner, inner[1:])]
             found += _joined(units, parts, covering(sized(parts, adapter, (), 1)))
+            found += [part for part in parts if part.obstacle]  # to be refused
     return found, done
 
 

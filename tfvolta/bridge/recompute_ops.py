@@ -92,6 +92,11 @@ def _create(self: Any, op_type: str, inputs: Any, *arguments: Any, **keywords: A
     return made
 
 
+def is_under_way() -> bool:
+    """Whether this thread is inside of a pass; a segment inside of another one is part of it."""
+    return bool(getattr(_threads, "passes", []))
+
+
 @contextlib.contextmanager
 def during(one_pass: Any) -> Iterator[None]:
     """Tells a pass of every operation that this thread makes; replicas trace in threads of their own."""

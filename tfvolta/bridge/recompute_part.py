@@ -31,6 +31,12 @@ class RecomputeAdapter(TreeAdapter, Protocol):
     def forget_train_function(self, model: Any) -> None:
         """Makes the next train step trace anew."""
 
+    def prepare(self, model: Any) -> None:
+        """Builds a model that is not built, where the running fit tells its inputs."""
+
+    def input_shape(self, model: Any) -> Optional[Any]:
+        """Shapes of the inputs of a model that was never called, without the batch; None where they are known to it."""
+
 
 class _Bridge(Protocol):
     """What the part needs of the bridge that it belongs to."""
@@ -40,7 +46,7 @@ class _Bridge(Protocol):
     def layers(self, model: Any) -> list[tuple[str, Any]]:
         """Every layer below the model by path."""
 
-    def layer_figures(self, model: Any, batch_size: int) -> list[LayerFigures]:
+    def layer_figures(self, model: Any, batch_size: int, input_shape: Any = None) -> list[LayerFigures]:
         """Figures of the layers."""
 
     def undo_recompute(self, model: Any) -> bool:
@@ -76,7 +82,12 @@ class RecomputePart:
         if by_keras:
             raise _two_at_once(by_keras)
         recompute_ops.install()
-        choice = choose(adapter, model, self.layers(model), request, lambda batch: self.layer_figures(model, batch))
+        adapter.prepare(model)
+
+        def figures(batch: int) -> list[LayerFigures]:
+            return self.layer_figures(model, batch, adapter.input_shape(model))
+
+        choice = choose(adapter, model, self.layers(model), request, figures)
         pairs = [(unit, SegmentState(unit.name, unit.layers)) for unit in choice.units]
         state = RecomputeState(tuple(segment for _, segment in pairs), choice.left_out, choice.said)
         installed = _Installed(state, [], [])

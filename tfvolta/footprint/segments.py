@@ -17,6 +17,7 @@ Span = tuple[int, int]  # first block, and the one after the last
 # Points of a trade-off curve, and largest segments that are tried: enough for about 1 % of a model's activations.
 _POINTS = 32
 _LIMITS = 16
+_CHEAP_LIMITS = 128  # where a try costs little
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ def runs(blocks: Sequence[Block]) -> Iterator[Span]:
 def smallest(blocks: Sequence[Block]) -> Cut:
     """The cut that holds least; of those that hold the same, the one with the fewest segments."""
     best = measured(blocks, [])
-    for limit in _limits(blocks):
+    for limit in _limits(blocks, _CHEAP_LIMITS):
         best = min(
             best, measured(blocks, _fewest_kept(blocks, limit)), key=lambda cut: (cut.held_bytes, len(cut.spans))
         )
@@ -111,7 +112,7 @@ def covering(blocks: Sequence[Block]) -> list[Span]:
     found: list[Span] = []
     for first, last in runs(blocks):
         part = blocks[first:last]
-        cuts = [measured(part, _packed(part, limit)) for limit in _limits(part)]
+        cuts = [measured(part, _packed(part, limit)) for limit in _limits(part, _CHEAP_LIMITS)]
         cuts = [cut for cut in cuts if cut.spans]
         spans = min(cuts, key=lambda cut: (cut.held_bytes, len(cut.spans))).spans if cuts else ((0, len(part)),)
         found += [(first + start, first + end) for start, end in spans]
@@ -146,7 +147,7 @@ def within(blocks: Sequence[Block], budget_bytes: int) -> Cut:
     if plain.held_bytes <= budget_bytes:
         return plain
     found: Optional[Cut] = None
-    for limit in _limits(blocks):
+    for limit in _limits(blocks, _LIMITS):
         spans = _least_work(blocks, limit, budget_bytes - limit)
         if spans is None:
             continue
@@ -165,7 +166,7 @@ def _interior(blocks: Sequence[Block], span: Span) -> int:
     return sum(block.kept_bytes for block in blocks[span[0] : span[1]])
 
 
-def _limits(blocks: Sequence[Block]) -> list[int]:
+def _limits(blocks: Sequence[Block], most: int) -> list[int]:
     """Sizes of a largest segment that are worth a try: those of segments of every length, thinned out."""
     sizes = set()
     for first, last in runs(blocks):
@@ -175,10 +176,10 @@ def _limits(blocks: Sequence[Block]) -> list[int]:
                 total += blocks[number].kept_bytes
                 sizes.add(total)
     ordered = sorted(sizes)
-    if len(ordered) <= _LIMITS:
+    if len(ordered) <= most:
         return ordered
     # Small segments matter most: the sizes tried lie closer together there.
-    chosen = {ordered[round((len(ordered) - 1) * (number / (_LIMITS - 1)) ** 2)] for number in range(_LIMITS)}
+    chosen = {ordered[round((len(ordered) - 1) * (number / (most - 1)) ** 2)] for number in range(most)}
     return sorted(chosen)
 
 

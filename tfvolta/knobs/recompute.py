@@ -24,7 +24,12 @@ class Recompute(Knob):
     """
 
     name = "recompute"
-    keys = ("memory.recompute.layers", "memory.recompute.every", "memory.recompute.budget_mb")
+    keys = (
+        "memory.recompute",
+        "memory.recompute.layers",
+        "memory.recompute.every",
+        "memory.recompute.budget_mb",
+    )
     phase = Phase.FIT
     closes_at = Moment.NEVER
     techniques = ("M1",)
@@ -130,8 +135,10 @@ def _traced(value: Any, state: RecomputeState, observed: dict[str, Any], context
         batch=batch,
     )
     if not done:
-        why = _left_out(left_out) if left_out else " No tape took gradients through its segments in the traced step."
-        return Outcome(Status.NO_EFFECT, f"Nothing is computed again.{why}", observed, _fix())
+        if left_out:
+            return Outcome(Status.NO_EFFECT, f"Nothing is computed again.{_left_out(left_out)}", observed, _fix())
+        why = "Nothing is computed again: no tape took gradients through the segments in the traced step."
+        return Outcome(Status.NO_EFFECT, why, observed, "take gradients with tf.GradientTape in train_step")
     if any(sum(each.latest[0].products) for each in done) and not observed["products_again"]:
         return Outcome(Status.NO_EFFECT, "The traced step computes nothing again: it is another one.", observed)
     said = f"{_capital(state.said)}. {len(done)} segments are computed again: {listed([each.name for each in done])}."
