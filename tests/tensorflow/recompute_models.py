@@ -23,10 +23,10 @@ def sequential() -> Any:
     return keras.Sequential(parts)
 
 
-def residual() -> Any:
+def residual(rate: float = 0.3) -> Any:
     """Residual blocks in a functional graph."""
     inputs = keras.Input((8,))
-    return keras.Model(inputs, layers.Dense(1, name="head", dtype="float32")(_blocks(inputs)))
+    return keras.Model(inputs, layers.Dense(1, name="head", dtype="float32")(_blocks(inputs, rate)))
 
 
 def nested() -> Any:
@@ -36,12 +36,12 @@ def nested() -> Any:
     return keras.Model(inputs, layers.Dense(1)(body(inputs)))
 
 
-def _blocks(tensor: Any) -> Any:
+def _blocks(tensor: Any, rate: float = 0.3) -> Any:
     tensor = layers.Dense(16, name="stem")(tensor)
     for number in range(3):
         inside = layers.Dense(16, activation="relu", name=f"dense{number}")(tensor)
         inside = layers.BatchNormalization(momentum=0.5, name=f"norm{number}")(inside)
-        inside = layers.Dropout(0.3, name=f"drop{number}")(inside)
+        inside = layers.Dropout(rate, name=f"drop{number}")(inside)
         tensor = layers.Add(name=f"add{number}")([tensor, inside])
     return tensor
 

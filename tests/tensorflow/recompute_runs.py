@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.stack import STACK, keras, tf
+from tests.stack import KERAS3, STACK, keras, tf
 from tests.tensorflow.recompute_models import FEATURES, LABELS, again, distance, outcome, residual
 
 layers = keras.layers
@@ -28,7 +28,8 @@ def replicas() -> dict[str, Any]:
     for name, callbacks in (("plain", []), ("again", [callback])):
         keras.utils.set_random_seed(3)
         with strategy.scope():
-            model = residual()
+            # Keras 2 numbers its random operations as it traces, and two replicas trace side by side.
+            model = residual(0.3 if KERAS3 else 0.0)
             model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=False)
         before = [np.array(weight) for weight in model.get_weights()]
         model.fit(FEATURES, LABELS, 8, 2, verbose=0, shuffle=False, callbacks=callbacks)

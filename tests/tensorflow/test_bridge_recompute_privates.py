@@ -91,7 +91,7 @@ def test_surroundings_of_a_call() -> None:
                 from tfvolta.bridge.keras2_package import load_package
 
                 context = load_package(STACK).private("engine.base_layer_utils").call_context()
-                seen.append(context._state["training"] if context.in_call else None)
+                seen.append(context.in_call and isinstance(context._state, dict))
             return inputs
 
     layer = Look()
