@@ -128,8 +128,8 @@ class Monitor(Section):
     throughput: bool = Field(True, description="Examples a second and step times.")
     memory: bool = Field(True, description="Peak and current device memory.")
     loss_scale: bool = Field(True, description="Loss scale and skipped steps.")
-    tensor_cores: bool = Field(True, description="Layers that Tensor Cores serve, of a model in float16.")
     input: bool = Field(False, description="Share of the step time that is spent waiting for data.")
+    tensor_cores: bool = Field(True, description="Layers that Tensor Cores serve, of a model in float16.")
     compilations: bool = Field(True, description="What was traced and compiled, where xla.jit is given.")
     compilations_limit: int = Field(4, ge=1, description="Compilations of a fit's train step taken as normal.")
     warmup_steps: int = Field(
