@@ -41,7 +41,7 @@ def test_two_replicas_train_the_same() -> None:
     found = process("replicas")
     assert found["status"] == "APPLIED" and found["left_out"] == {}, found["message"]
     assert found["segments"] == 5
-    assert found["distance"] < (1e-5 if STACK == "keras2" else 1e-3)
+    assert found["distance"] < 1e-5
 
 
 def buffers(folder: pathlib.Path, way: str) -> int:

@@ -101,8 +101,7 @@ class _Part:
         graph = tf.compat.v1.get_default_graph()
         with tf.name_scope(SCOPE):
             later = _Later(incoming)
-            handles = {graph.capture(variable.handle).name for variable in self.variables}
-            second = SecondPass(self._first, handles, later)
+            second = SecondPass(self._first, later, later.copies)
             watched = contextlib.nullcontext() if graph is not self._first.graph else recompute_ops.during(second)
             with self._again(), watched, tf.GradientTape(watch_accessed_variables=False) as tape:
                 fresh = [_with_mask(later(tensor), mask) for tensor, mask in self._inputs]
@@ -135,6 +134,11 @@ class _Later:
             first = tf.cast(tf.reshape(self._gradients[0], [-1])[:1], tf.float32)
             finite = tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
             self._zero = tf.reduce_max(finite * 0.0)
+
+    @property
+    def copies(self) -> bool:
+        """Whether a tensor is copied, and not only passed on."""
+        return self._zero is not None
 
     def __call__(self, tensor: Any) -> Any:
         if self._zero is None:

@@ -38,11 +38,10 @@ _DRAWS = frozenset(
 )
 _ASSIGNS = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 _READS = frozenset({"ReadVariableOp"})
+_GATHERS = frozenset({"ResourceGather", "ResourceGatherNd"})
 # Stateful by name only: made again, they compute the same.
 _REPEATABLE = frozenset(
     {
-        "ResourceGather",
-        "ResourceGatherNd",
         "VariableShape",
         "DisableCopyOnRead",
         "VarIsInitializedOp",
@@ -132,7 +131,7 @@ class FirstPass(Watch):
     Attributes:
         draws: Operations that drew random numbers, in their order.
         masks: Comparisons of these numbers, in their order.
-        reads: Reads of variables by the name of their handle.
+        reads: Reads of variables by type and the name of their handle.
         assigns: Changes of variables, likewise.
         others: Operations that must be there once, by type.
         fault: Why it cannot be repeated; empty where it can.
@@ -142,7 +141,7 @@ class FirstPass(Watch):
         super().__init__(graph)
         self.draws: list[Any] = []
         self.masks: list[Any] = []
-        self.reads: dict[str, list[Any]] = collections.defaultdict(list)
+        self.reads: dict[tuple[str, str], list[Any]] = collections.defaultdict(list)
         self.assigns: dict[tuple[str, str], list[Any]] = collections.defaultdict(list)
         self.others: dict[str, list[Any]] = collections.defaultdict(list)
         self.fault = ""
@@ -159,8 +158,8 @@ class FirstPass(Watch):
         if kind in _DRAWS:
             self.draws.append(operation)
             self._random.update(tensor.name for tensor in operation.outputs)
-        elif kind in _READS:
-            self.reads[names[0]].append(operation)
+        elif kind in _READS | _GATHERS:
+            self.reads[kind, names[0]].append(operation)
         elif kind in _ASSIGNS:
             self.assigns[kind, names[0]].append(operation)
         elif kind in _ONCE:
@@ -181,7 +180,7 @@ class FirstPass(Watch):
             self.fault = self.fault or f"draws random numbers inside of a loop, a branch or a function ({kind})"
         elif kind in _ASSIGNS:
             self.fault = self.fault or f"changes a variable inside of a loop, a branch or a function ({kind})"
-        elif kind not in _READS | _REPEATABLE | _CALLS | _ONCE and _is_stateful(kind, operation):
+        elif kind not in _READS | _GATHERS | _REPEATABLE | _CALLS | _ONCE and _is_stateful(kind, operation):
             self._cannot(kind)
 
     def _cannot(self, kind: str) -> None:
@@ -190,29 +189,26 @@ class FirstPass(Watch):
             said = "exchanges data with other replicas" if "Collective" in kind or "Nccl" in kind else "keeps a state"
         self.fault = self.fault or f"{said} ({kind})"
 
-    def reads_again(self, handle: str, trainable: set[str]) -> bool:
-        """Whether a repetition reads a variable anew: a trainable one that nothing has changed since.
-
-        A copy in half precision can then be dropped in between. Any other variable may have changed.
-        """
-        return handle in trainable and not any(name == handle for _, name in self.assigns)
-
 
 class SecondPass(Watch):
     """A repetition: what the first pass did to state is not done again, and its results are used.
 
+    Variables are not read again either. TensorFlow's graph optimiser drops the edges that make an assignment wait for a
+    read, so that a late read could see the weights of the next step.
+
     Args:
         first: The first pass.
-        trainable: Names of the handles of trainable variables.
-        later: Makes a small tensor depend on what comes before the repetition, such as the seed of random numbers.
+        later: Makes a tensor depend on what comes before the repetition: weights, so that copies of them in half
+            precision can be dropped in between, and small states such as the seed of random numbers.
+        copies: Whether that copies the tensor, which is not worth it for weights.
     """
 
-    def __init__(self, first: FirstPass, trainable: set[str], later: Callable[[Any], Any]):
+    def __init__(self, first: FirstPass, later: Callable[[Any], Any], copies: bool):
         super().__init__(first.graph)
         self.first = first
         self.reused: list[Any] = []
-        self._trainable = trainable
         self._later = later
+        self._copies = copies
         self._places: collections.Counter[Any] = collections.Counter()
         self._random: set[str] = set()
 
@@ -226,7 +222,7 @@ class SecondPass(Watch):
             return self._delayed(found)
         if kind in _ONCE:
             return self._next(kind, self.first.others[kind])
-        if kind in _READS or kind in _ASSIGNS:
+        if kind in _READS | _GATHERS | _ASSIGNS:
             return self._of_a_variable(kind, str(self.graph.capture(inputs[0]).name))
         if kind in _COMPARISONS and self.graph.capture(inputs[0]).name in self._random:
             found = self._next("masks", self.first.masks)
@@ -237,9 +233,12 @@ class SecondPass(Watch):
     def _of_a_variable(self, kind: str, handle: str) -> Optional[Any]:
         if kind in _ASSIGNS:
             return self._next((kind, handle), self.first.assigns.get((kind, handle), []))
-        if self.first.reads_again(handle, self._trainable):
-            return None
-        return self._delayed(self._next((kind, handle), self.first.reads.get(handle, []), repeat=True))
+        known = self.first.reads.get((kind, handle), [])
+        found = self._next((kind, handle), known, repeat=kind in _READS)
+        if kind in _READS:
+            return self._delayed(found)
+        self.reused += found.outputs
+        return found
 
     def made(self, graph: Any, operation: Any) -> None:
         """Takes an operation in, and follows random numbers to the comparison that makes a mask."""
@@ -255,10 +254,11 @@ class SecondPass(Watch):
         raise RuntimeError(f"the second pass of a part differs from the first one at {key}")
 
     def _delayed(self, operation: Any) -> Any:
-        """The operation, behind a barrier where it is a small state: equal operations on it would become one again."""
+        """The operation with its result behind a barrier: equal operations on it would become one again."""
         value = operation.outputs[0]
-        small = value.shape.rank is not None and value.shape.rank <= 1 and operation.type not in ("Multinomial",)
-        return _Stand(operation, [self._later(value)]) if small else operation
+        small = value.shape.rank is not None and value.shape.rank <= 1
+        delays = small or (operation.type in _READS and not self._copies)
+        return _Stand(operation, [self._later(value)]) if delays else operation
 
 
 class _Stand:
