@@ -16,15 +16,18 @@ from tests.tensorflow.callbacks_models import KINDS, compiled, dataset, rows
 from tfvolta.bridge import bridge_for
 from tfvolta.callbacks import (
     ApplyPlan,
+    CompileLedger,
     CudnnWorkspace,
     DeviceMemory,
     LossScaleMonitor,
     MemoryGrowth,
     MixedPrecision,
+    TensorCores,
     Throughput,
     XlaJit,
     session_callbacks,
 )
+from tfvolta.callbacks.validation_memory import ValidationMemory
 from tfvolta.config import load_config
 from tfvolta.errors import ConfigError
 from tfvolta.outcome import Status
@@ -184,7 +187,8 @@ def full_plan(directory: pathlib.Path, record: bool = False) -> Session:
 def test_a_full_plan(tmp_path: pathlib.Path) -> None:
     session = full_plan(tmp_path, record=True)
     callbacks = session_callbacks(session)
-    assert [type(callback) for callback in callbacks] == [ApplyPlan, Throughput, LossScaleMonitor, DeviceMemory]
+    monitors = [Throughput, CompileLedger, LossScaleMonitor, TensorCores, DeviceMemory, ValidationMemory]
+    assert [type(callback) for callback in callbacks] == [ApplyPlan, *monitors]
     model = compiled()
     for _ in range(2):
         model.fit(dataset(), epochs=2, verbose=0, validation_data=dataset(8), callbacks=list(callbacks))
@@ -224,7 +228,8 @@ def test_xla_is_set_again_after_someone_changed_it() -> None:
 
 
 def test_monitors_that_are_off_are_not_made(tmp_path: pathlib.Path) -> None:
-    config = load_config(monitor={"throughput": False, "memory": False, "loss_scale": True, "warmup_steps": 5})
+    off = dict.fromkeys(("throughput", "memory", "tensor_cores", "compilations"), False)
+    config = load_config(monitor={**off, "loss_scale": True, "warmup_steps": 5}, xla={"jit": "off"})
     session = Session(config, origin=Origin(record=False))
     assert [type(callback) for callback in session_callbacks(session)] == [ApplyPlan, LossScaleMonitor]
 
