@@ -123,6 +123,7 @@ def test_retrofit_islands_and_loss_scale_of_a_trained_model() -> None:
     for name in ("retrofit", "float32_islands", "loss_scale"):
         knob(name).apply(knob(name).value(context.config), context)
     assert {name: status for name, status in statuses(context).items() if name != "policy"} == {
+        "built_islands": "APPLIED",
         "retrofit": "PENDING",
         "float32_islands": "APPLIED",
         "loss_scale": "PENDING",
@@ -131,6 +132,7 @@ def test_retrofit_islands_and_loss_scale_of_a_trained_model() -> None:
     outcomes = verify_all(context)
     assert {name: outcome.status.value for name, outcome in outcomes.items()} == {
         "policy": "APPLIED",
+        "built_islands": "APPLIED",
         "retrofit": "APPLIED",
         "float32_islands": "APPLIED",
         "loss_scale": "APPLIED",

@@ -95,10 +95,15 @@ def make_function(self: Any, step_function: _Step) -> _Step:
     around = self.jit_compile and not keras3_replica_step.is_compiled_inside(self)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def one_step_on_data(data: Any) -> Any:
-        # Set outside of this function, the dependencies would not reach what is inlined from it.
+    def waiting_step(data: Any) -> Any:
+        # Set outside of the step's function, the dependencies would not reach what is inlined from it; set outside of
+        # `strategy.run`, they would not reach the replicas, which are traced in threads of their own.
         with tf.control_dependencies([] if self.jit_compile else _tensors(data)):
-            outputs = self.distribute_strategy.run(replica_step, args=(data,))
+            return replica_step(data)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def one_step_on_data(data: Any) -> Any:
+        outputs = self.distribute_strategy.run(waiting_step, args=(data,))
         return keras3_replica_step.merged(outputs, self.distribute_strategy)
 
     compiled = _graph(self, one_step_on_data, jit_compile=around)
