@@ -60,7 +60,8 @@ def plans(options: argparse.Namespace) -> list[dict[str, Any]]:
 def run_one(plan: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Runs one plan in a process of its own."""
     command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps(plan)]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environ = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
     started = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit_seconds, env=environ)
