@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
 from tfvolta.errors import ClusterError, LateError, PlanError, Problem
@@ -95,6 +97,7 @@ class MultiWorkerMirrored(Kind):
         if "TF_CONFIG" not in context.environ:
             context.environ["TF_CONFIG"] = cluster.tf_config_text()
         strategy = _join(tf, _options(config, tf, names), cluster)
+        _end_on_sigterm()
         replicas, implied = int(strategy.num_replicas_in_sync), cluster.num_workers * len(names)
         if replicas < implied:
             raise PlanError("TensorFlow does not see all workers.", [_lower(config, cluster, replicas, implied)])
@@ -144,6 +147,16 @@ def _options(config: Config, tensorflow: Any, names: tuple[str, ...]) -> Any:
         timeout_seconds=communication.timeout_seconds(config),
         implementation=getattr(tensorflow.distribute.experimental.CommunicationImplementation, chosen.upper()),
     )
+
+
+def _end_on_sigterm() -> None:
+    """Gives SIGTERM its meaning back, which TensorFlow's preemption notifier takes and does nothing with by itself.
+
+    A script's own handler stays, and the checkpoint section sets one that saves first.
+    Source: tensorflow/core/distributed_runtime/preemption/preemption_notifier.cc (xla/tsl in newer versions).
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _join(tensorflow: Any, options: Any, cluster: Cluster) -> Any:
