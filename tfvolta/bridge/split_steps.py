@@ -45,6 +45,11 @@ class SplitSteps:
         self._fits = 0  # size of the largest part that was trained
         self._done = 0  # parts of the present batch that were trained
 
+    @property
+    def held_functions(self) -> tuple[Callable[..., Any], ...]:
+        """The functions that it runs; for what looks for ``tf.function`` objects."""
+        return tuple(each for each in (self._whole, self._split) if each is not None)
+
     def __call__(self, iterator: Any) -> Any:
         """Trains the next batch, in parts where one of its size did not fit before.
 
