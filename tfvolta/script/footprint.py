@@ -169,9 +169,9 @@ def _for_one_process(config: Any) -> Any:
 
 def look_at_model(request: Request) -> dict[str, Any]:
     """Loads a saved model and looks at its layers; nothing says how it is trained."""
-    from tfvolta.bridge import bridge_for, bridge_for_stack, default_stack
+    from tfvolta.bridge import bridge_for, bridge_for_stack, present_stack
 
-    keras = bridge_for_stack(default_stack(keras_version=_keras_version())).keras
+    keras = bridge_for_stack(present_stack()).keras
     model = keras.models.load_model(request.script, compile=False)
     bridge = bridge_for(model)
     batch = request.batch or 8
@@ -180,15 +180,6 @@ def look_at_model(request: Request) -> dict[str, Any]:
     dtypes = sorted(set(bridge.compute_dtypes(model).values()))
     counted = {"parameters": int(model.count_params()), "compute_dtypes": dtypes, "guessed": False}
     return {**about, **counted, "tensor_cores": _tensor_cores(layers, batch)}
-
-
-def _keras_version() -> Optional[str]:
-    from importlib import metadata
-
-    try:
-        return metadata.version("keras")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _never_fitted(script: str) -> BridgeError:
