@@ -38,9 +38,9 @@ class Environment(NamedTuple):
 
 
 ENVIRONMENTS = {
-    "keras3": Environment("keras3,tf-keras,monitor,dev", "keras3.txt", 4.0),
-    "keras2": Environment("keras2,monitor,test,examples", "keras2.txt", 4.0),
-    "pure": Environment("monitor,test,lint", "keras3.txt", 0.5),  # no TensorFlow in it
+    "keras3": Environment("keras3,tf-keras,monitor,report,tune,dev", "keras3.txt", 4.0),
+    "keras2": Environment("keras2,monitor,report,tune,test,examples", "keras2.txt", 4.0),
+    "pure": Environment("monitor,report,tune,test,lint", "keras3.txt", 0.5),  # no TensorFlow in it
 }
 
 
