@@ -134,11 +134,12 @@ def test_who_ignores_sigterm_is_killed_with_all_that_it_started(tmp_path: Path) 
 def test_what_a_worker_leaves_behind_is_ended(tmp_path: Path) -> None:
     body = """
     import subprocess
-    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    print("PID", child.pid, flush=True)
+    for own_session in (False, True):
+        pause = [sys.executable, "-c", "import signal; signal.pause()"]
+        print("PID", subprocess.Popen(pause, start_new_session=own_session).pid, flush=True)
     """
     done = launch(tmp_path, body, "--workers", "2")
-    assert done.code == 0 and len(done.pids) == 4
+    assert done.code == 0 and len(done.pids) == 6
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -192,8 +193,9 @@ def test_workers_end_when_the_launcher_is_killed(tmp_path: Path) -> None:
     body = """
     import subprocess
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    print("PID", child.pid, flush=True)
+    for own_session in (False, True):
+        pause = [sys.executable, "-c", "import signal; signal.pause()"]
+        print("PID", subprocess.Popen(pause, start_new_session=own_session).pid, flush=True)
     print("READY", flush=True)
     block()
     """
@@ -201,7 +203,7 @@ def test_workers_end_when_the_launcher_is_killed(tmp_path: Path) -> None:
         launched.wait_for("READY", 2)
         launched.signal(signal.SIGKILL)
         assert launched.wait() == -signal.SIGKILL
-    assert len(launched.pids) == 4
+    assert len(launched.pids) == 6
 
 
 def test_all_workers_are_started_again_on_new_ports(tmp_path: Path) -> None:

@@ -9,11 +9,16 @@ import signal
 import sys
 from typing import NoReturn
 
+from tfvolta.launch.mark import Mark
+
 
 class Guardian:
     """Knows the process groups of the workers, and kills them when the pipe to the launcher closes.
 
     The kernel's own means, a signal at the death of the parent, reaches a worker but not the processes that it started.
+
+    Attributes:
+        mark: To be put on the environment of what is started: what bears it is ended too, whatever its group.
     """
 
     def __init__(self, folder: str):
@@ -22,13 +27,14 @@ class Guardian:
         Args:
             folder: Removed too when the launcher was killed.
         """
+        self.mark = Mark()
         reading, self._writing = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._writing)
-            _watch(reading, folder)
+            _watch(reading, folder, self.mark)
         os.close(reading)
 
     def add(self, group: int) -> None:
@@ -40,7 +46,7 @@ class Guardian:
         self._tell(f"-{group}\n")
 
     def close(self) -> None:
-        """Ends the guardian; groups that were not removed are killed."""
+        """Ends the guardian; groups that were not removed are killed, and what else was left behind."""
         os.close(self._writing)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
@@ -50,7 +56,7 @@ class Guardian:
             os.write(self._writing, text.encode())
 
 
-def _watch(reading: int, folder: str) -> NoReturn:
+def _watch(reading: int, folder: str, mark: Mark) -> NoReturn:
     """The life of the guardian; it never returns into the code of the launcher."""
     groups: set[int] = set()
     try:
@@ -67,6 +73,7 @@ def _watch(reading: int, folder: str) -> NoReturn:
         for group in groups:
             with contextlib.suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
+        mark.end()
         if groups:
             shutil.rmtree(folder, ignore_errors=True)
     finally:

@@ -19,6 +19,7 @@ from tfvolta.launch.ending import Ended
 from tfvolta.launch.environment import Start, worker_environment
 from tfvolta.launch.gpus import assign
 from tfvolta.launch.guardian import Guardian
+from tfvolta.launch.mark import Mark
 from tfvolta.launch.outlet import Outlet
 from tfvolta.launch.ports import Ports
 from tfvolta.launch.process import Worker, start_process
@@ -105,7 +106,7 @@ class Launcher:
             self._introduce(met)
             try:
                 for task in self._tasks:
-                    workers.append(self._start_worker(task.rank, met))
+                    workers.append(self._start_worker(task.rank, met, guardian.mark))
                     guardian.add(workers[-1].group)
                 standing = Standing(start.heartbeats)
                 grace = self._request.grace_seconds
@@ -113,6 +114,7 @@ class Launcher:
             finally:
                 for worker in workers:
                     worker.end_now()
+                guardian.mark.end()  # what took a session of its own must not run beside the next start
 
     @contextlib.contextmanager
     def _meeting_place(self, start: Start, signals: Signals) -> Iterator[Start]:
@@ -125,12 +127,12 @@ class Launcher:
             with Ports(len(self._tasks)) as ports:
                 yield dataclasses.replace(start, addresses=ports.addresses)
 
-    def _start_worker(self, rank: int, start: Start) -> Worker:
+    def _start_worker(self, rank: int, start: Start, mark: Mark) -> Worker:
         task = self._tasks[rank]
         binding = self._bindings.get(task.name, Binding())
         environ = worker_environment(self._environ, task, self._tasks, start, self._shown_gpus(rank), binding)
         try:
-            popen = start_process(self._request.command, environ, binding.cpus)
+            popen = start_process(self._request.command, mark.on(environ), binding.cpus)
         except OSError as error:
             problem = Problem(
                 task.name, "a process that starts", str(error), fix="see what the system allows: ulimit -a"
