@@ -221,14 +221,19 @@ def _port_taken(cluster: Cluster, addresses: Sequence[str]) -> list[Problem]:
 
 def _taken(cluster: Cluster, error: OSError) -> Problem:
     in_use = error.errno == errno.EADDRINUSE
+    if in_use:
+        why = (
+            "TensorFlow's server of this worker listens there; who has the port is a process of an earlier run, a "
+            f"stranger, or a second process that was started as {cluster.name} of this run"
+        )
+    else:
+        why = "ports below 1024 need privileges"
+    port = "in TF_CONFIG" if cluster.resolver == "tf_config" else "with cluster.port"
     return Problem(
         where=f"{cluster.name}: {cluster.address}",
         expected=f"port {cluster.port} free on this machine",
         received="another process listens on it" if in_use else "this user may not listen on it",
-        why="TensorFlow's server of this worker listens there; who has the port is a process of an earlier run, a "
-        f"stranger, or a second process that was started as {cluster.name} of this run"
-        if in_use
-        else "ports below 1024 need privileges",
-        fix=f"where two processes of this run have one index, correct it; otherwise end that process (ss -ltnp 'sport = :{cluster.port}' shows it), or choose another port "
-        + ("in TF_CONFIG" if cluster.resolver == "tf_config" else "with cluster.port"),
+        why=why,
+        fix="where two processes of this run have one index, correct it; otherwise end that process "
+        f"(ss -ltnp 'sport = :{cluster.port}' shows it), or choose another port {port}",
     )

@@ -52,8 +52,8 @@ def _version_fix(name: str, expected: str, hosts: str) -> str:
         return f"use Python {expected} on {hosts}"
     if name == "stack":
         return (
-            f"set TF_USE_LEGACY_KERAS=1 in the environment of all workers or of none; it differs between {hosts} and the "
-            "chief, which the others are held to, whether it is the chief or they that are meant"
+            f"set TF_USE_LEGACY_KERAS=1 in the environment of all workers or of none; {hosts} and the chief differ, "
+            "and either may be the one that is wrong"
         )
     if expected == _ABSENT:
         return f"uninstall {name} on {hosts}, or install it everywhere"
