@@ -123,6 +123,10 @@ class LaunchError(TfvoltaError, ValueError):
     """Workers that cannot be started as asked for."""
 
 
+class TuneError(TfvoltaError, RuntimeError):
+    """A search for settings that cannot be made, go on, or keep what it found."""
+
+
 class NumericsError(TfvoltaError, ArithmeticError):
     """Training has gone wrong numerically, and the config asks to end it for that."""
 

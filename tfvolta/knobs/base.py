@@ -89,7 +89,7 @@ class Knob(abc.ABC):
         closes_at: What makes it late; may be finer than the phase.
         move_to: The instruction shown with LATE: which line to put where.
         techniques: Ids of the tuning techniques that it carries, such as ``("M11",)``.
-        changes_results: Whether numerical results can change.
+        changes_results: Whether numerical results can change, beyond the rounding of another order of the same sums.
         undoable: Whether ``undo`` can restore the former state inside the process.
         covered_by: A knob of a later phase that reaches the same goal; where it is part of the plan, LATE or NO_EFFECT
             of this one is no error. Empty for most.
@@ -122,6 +122,11 @@ class Knob(abc.ABC):
         """Why this value cannot work on this machine or in this environment; a plan with problems is refused."""
         del value, facts, environ
         return []
+
+    def changes_results_by(self, key: str) -> bool:
+        """Whether results can change by one of its keys; the same for all of them unless a knob says otherwise."""
+        del key
+        return self.changes_results
 
     @abc.abstractmethod
     def forecast(self, value: Any, facts: Any, config: Any) -> Forecast:

@@ -61,6 +61,9 @@ class InputOptions(InputKnob):
     changes_results = True
     line = "dataset.with_options(options)"
 
+    def changes_results_by(self, key: str) -> bool:
+        return key == "input.deterministic"  # the order of elements; the others choose threads and buffers
+
     def value(self, config: Any) -> Optional[Any]:
         asked = {name: config.get(f"input.{name}") for name in OPTIONS}
         return {name: value for name, value in asked.items() if value is not None} or None

@@ -102,7 +102,7 @@ class ScriptRun:
             after_compile=self._compiled,
             fit_callbacks=self._fit_callbacks,
             after_fit=lambda model: self._notice(sys.exc_info()[1]),
-            fit_arguments=lambda model, arguments: fit_arguments(self.session, bridge_for(model), model, arguments),
+            fit_arguments=self._fit_arguments,
         )
         self._undo_intercepts.append(bridge_for_stack(stack).intercept(hooks))
 
@@ -130,6 +130,9 @@ class ScriptRun:
         joined.sort(key=lambda callback: isinstance(callback, Progress))  # at the end; the others keep their order
         # The list is made just outside of fit, which has not looked at its data yet.
         return bridge_for(model).callback_list(joined, model, deferred=True, **_list_arguments(arguments))
+
+    def _fit_arguments(self, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+        return fit_arguments(self.session, bridge_for(model), model, arguments)
 
     @contextlib.contextmanager
     def _noticing(self) -> Iterator[None]:
