@@ -26,15 +26,29 @@ layers = keras.layers
 
 
 def recurrent(kind: str, policy: str, mask: str, **arguments: Any) -> dict[str, float]:
-    """How far outputs, states and gradients of cuDNN and of Keras's loop are apart, relative to the largest value."""
+    """How far outputs, states and gradients are apart from what Keras computes here, relative to the largest value.
+
+    In float32 they are held to Keras's loop. In float16 that loop rounds in every time step, and is itself farther from
+    the float32 results than the limit; there they are held to what Keras 3 runs on this GPU (cuDNN with the mask's
+    lengths, its loop for other masks), and their error against float32 is held to that of Keras.
+    """
     from tests.tensorflow.kernel_cases import MASKS, far, layer, recurrent_passes, served
 
     given = {"return_sequences": True, "return_state": True, **arguments}
-    wanted = recurrent_passes(layer(kind, policy, use_cudnn=False, **given), MASKS[mask], graph=True)
+    half = policy != "float32"
+    keras_own = recurrent_passes(
+        layer(kind, policy, **given, **({} if half else {"use_cudnn": False})), MASKS[mask], graph=True
+    )
     found = recurrent_passes(served(layer(kind, policy, **given)), MASKS[mask], graph=True)
-    states = 2 if kind == "lstm" else 1
-    apart = [far(mine, keras_own) for mine, keras_own in zip(found, wanted)]
-    return {"results": max(apart[: 1 + states]), "gradients": max(apart[1 + states :])}
+    results = 2 + (kind == "lstm")
+    apart = [far(mine, other) for mine, other in zip(found, keras_own)]
+    figures = {"results": max(apart[:results]), "gradients": max(apart[results:])}
+    if half:
+        exact = recurrent_passes(layer(kind, "float32", use_cudnn=False, **given), MASKS[mask], graph=True)
+        loop = recurrent_passes(layer(kind, policy, use_cudnn=False, **given), MASKS[mask], graph=True)
+        for name, passes in (("from_float32", found), ("keras_from_float32", keras_own), ("loop_from_float32", loop)):
+            figures[name] = max(far(mine, other) for mine, other in zip(passes, exact))
+    return figures
 
 
 def normalised(shape: tuple[int, ...], policy: str, training: bool, **arguments: Any) -> dict[str, float]:
@@ -58,7 +72,7 @@ def normalised(shape: tuple[int, ...], policy: str, training: bool, **arguments:
 def cases() -> dict[str, tuple[Callable[[], dict[str, float]], float]]:
     """What is compared, and how far apart it may be."""
     found: dict[str, tuple[Callable[[], dict[str, float]], float]] = {}
-    for policy, limit in (("float32", 1e-5), ("mixed_float16", 1e-2)):
+    for policy, limit in (("float32", 1e-5), ("mixed_float16", 1e-3)):
         for kind in ("lstm", "gru"):
             for mask in ("none", "right", "left", "empty row"):
                 found[f"{kind} {policy} mask {mask}"] = (
@@ -81,6 +95,16 @@ def cases() -> dict[str, tuple[Callable[[], dict[str, float]], float]]:
         )
         found[f"norm {policy} inference"] = (lambda policy=policy: normalised((16, 9, 7, 8), policy, False), limit)
     return found
+
+
+def is_good(found: dict[str, float], limit: float) -> bool:
+    """Whether a case is within its limit, and in float16 as exact as Keras."""
+    own = {"from_float32", "keras_from_float32", "loop_from_float32"}
+    exact = (
+        found.get("from_float32", 0.0)
+        <= 1.1 * max(found.get("keras_from_float32", 0.0), found.get("loop_from_float32", 0.0)) + 1e-4
+    )
+    return exact and all(value <= limit for name, value in found.items() if name not in own)
 
 
 def fitted() -> dict[str, Any]:
@@ -116,7 +140,7 @@ def fitted() -> dict[str, Any]:
 
 def test_both_are_equal() -> None:
     apart = {name: (run(), limit) for name, (run, limit) in cases().items()}
-    assert {name: found for name, (found, limit) in apart.items() if max(found.values()) > limit} == {}
+    assert {name: found for name, (found, limit) in apart.items() if not is_good(found, limit)} == {}
 
 
 def test_a_fit_runs_the_kernels() -> None:
@@ -134,7 +158,7 @@ def main() -> None:
     for name, (run, limit) in cases().items():
         try:
             found: dict[str, Any] = run()
-            found["good"] = max(found.values()) <= limit
+            found["good"] = is_good(found, limit)
         except Exception:  # what goes wrong is printed, and the others still run
             found = {"error": traceback.format_exc()[-600:]}
         print(json.dumps({"case": name, "limit": limit, **found}), flush=True)
