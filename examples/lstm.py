@@ -67,9 +67,7 @@ def main():
     inputs, kinds, test_inputs, test_kinds = load_data(arguments.length, arguments.rows)
     keras.utils.set_random_seed(0)
     model = make_model(arguments.length, arguments.width, arguments.layers)
-    model.compile(
-        optimizer=keras.optimizers.Adam(3e-3), loss="sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
+    model.compile(optimizer=keras.optimizers.Adam(3e-3), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     started = time.perf_counter()
     model.fit(inputs, kinds, batch_size=arguments.batch, epochs=arguments.epochs, verbose=2)
     seconds = time.perf_counter() - started

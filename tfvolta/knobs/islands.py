@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 from tfvolta.bridge.layer_patterns import patterns_of, with_inner
 from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.knobs.outputs_alone import nothing_to_gain
 from tfvolta.knobs.precision_groups import COMPUTE_DTYPES, listed
 from tfvolta.knobs.retrofit import ensure_retrofit, undo_retrofit
 from tfvolta.outcome import Outcome, Status
@@ -60,9 +61,6 @@ class Float32Islands(Knob):
             return Outcome(
                 Status.PENDING, f"No layer matches {', '.join(unmatched)} yet; the first call shows them all.", observed
             )
-        half = COMPUTE_DTYPES[context.config.mixed_precision.policy]
-        if half not in dtypes.values():
-            return Outcome(Status.NO_EFFECT, _nothing_half(half, value["output"]), observed)
         if unmatched:
             classes = sorted({type(layer).__name__ for _, layer in layers})
             return Outcome(
@@ -72,6 +70,9 @@ class Float32Islands(Knob):
                 observed,
                 "; ".join(each.suggestion() for each in absent),
             )
+        half = COMPUTE_DTYPES[context.config.mixed_precision.policy]
+        if half not in dtypes.values():
+            return _nothing_half(half, set(islands) <= with_inner(outputs, dtypes), observed, context)
         if value["output"] and not outputs:
             return Outcome(
                 Status.UNVERIFIABLE,
@@ -94,7 +95,11 @@ def _is_complete(context: Context) -> bool:
     return bool(getattr(context.model, "built", True)) or context.bridge.is_traced(context.model)
 
 
-def _nothing_half(half: str, outputs_kept: bool) -> str:
-    """Why islands have no effect in a model without a layer in half precision, and what helps."""
+def _nothing_half(half: str, outputs_alone: bool, observed: dict[str, Any], context: Context) -> Outcome:
+    """How islands end in a model without a layer in half precision; it may have nothing but output layers."""
     why = f"No layer computes in {half}, so there is nothing to keep apart from it."
-    return f"{why} Its only layers make the outputs: set float32_output: false." if outputs_kept else why
+    if not (outputs_alone and observed["outputs"]):
+        return Outcome(Status.NO_EFFECT, why, observed)
+    if not _is_complete(context):
+        return Outcome(Status.PENDING, f"{why} The first call shows all layers.", observed)
+    return nothing_to_gain(f"{why} Its only layers make the outputs.", observed, context)

@@ -7,6 +7,7 @@ from typing import Any, Mapping, Optional
 from tfvolta.bridge.base import GraphSummary
 from tfvolta.bridge.base import Retrofit as Change
 from tfvolta.knobs.base import Context, Forecast, Knob
+from tfvolta.knobs.outputs_alone import nothing_to_gain, outputs_alone
 from tfvolta.knobs.own_precision import multiplying_in_float32
 from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.knobs.policy import tensor_core_note
@@ -142,13 +143,13 @@ class Retrofit(Knob):
         counts = {dtype: -(-number // max(1, graph.traces)) for dtype, number in products(graph.operations).items()}
         observed["products"] = counts
         stray = counts.get("float32", 0)
-        if dtype != "float32" and not counts.get(dtype) and counts:
-            return Outcome(
-                Status.NO_EFFECT,
-                f"The traced step has no matrix product or convolution in {dtype}: {counts}.",
-                observed,
-            )
         own = _own_code(dtype, graph, groups, context, observed)
+        if dtype != "float32" and not counts.get(dtype) and counts:
+            why = f"The traced step has no matrix product or convolution in {dtype}: {counts}."
+            if not own and not observed["refused"] and outputs_alone(groups, context):
+                layers = f"The layers that make the outputs have them all: {listed(groups.islands)}."
+                return nothing_to_gain(f"{why} {layers}", observed, context)
+            return Outcome(Status.NO_EFFECT, why, observed)
         if dtype != "float32" and stray and not groups.islands and not observed["refused"] and not own:
             return Outcome(
                 Status.NO_EFFECT,

@@ -21,18 +21,22 @@ class Ledger:
     Attributes:
         plan: The plan in force.
         endings: By knob name, in the order in which they ended first.
+        touched: Knobs that were applied at some time, whatever they ended as later.
         recorder: What writes the evidence.
     """
 
     def __init__(self, plan: Plan, recorder: SilentRecorder):
         self.plan = plan
         self.endings: dict[str, Ending] = {}
+        self.touched: set[str] = set()
         self.recorder = recorder
 
     def end(self, step: Step, outcome: Outcome, seen_in: Phase) -> None:
         """Enters how a step ended; a later ending replaces an earlier one."""
         former = self.endings.get(step.knob.name)
         self.endings[step.knob.name] = Ending(step, outcome, seen_in)
+        if outcome.status not in (Status.LATE, Status.NOT_APPLICABLE):
+            self.touched.add(step.knob.name)
         if former is None or former.outcome.status is not outcome.status:
             log = logging.warning if outcome.status in (Status.LATE, Status.NO_EFFECT) else logging.info
             log("tfvolta: %s %s: %s", step.knob.name, outcome.status.value, outcome.message)

@@ -219,7 +219,7 @@ class Session:
         """
         undone = {}
         for name, ending in reversed(list(self.endings.items())):
-            if ending.outcome.status not in (Status.LATE, Status.NOT_APPLICABLE):
+            if name in self.ledger.touched and ending.outcome.status is not Status.LATE:
                 undone[name] = ending.step.knob.undo(self.context)
         self.recorder.undone(undone)
         return undone
