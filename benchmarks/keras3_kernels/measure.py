@@ -148,6 +148,8 @@ def work(row: dict[str, Any]) -> dict[str, Any]:
         return workloads.sequences(row["quick"]) if row["kind"] == "sequences" else workloads.norms(row["quick"])
     import tensorflow as tf
 
+    from benchmarks.epoch_clock import make_clock
+
     keras = tf.keras
     legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
     keras.mixed_precision.set_global_policy("mixed_float16")
@@ -155,7 +157,7 @@ def work(row: dict[str, Any]) -> dict[str, Any]:
     make = workloads.resnet50 if row["model"] == "resnet50" else workloads.lstm
     model, data, batch, steps, epochs = make(keras, tf, row)
     asked = VARIANTS[row["variant"]].get("kernels")
-    callbacks = [workloads.make_clock(keras)]
+    callbacks = [make_clock(keras)]
     if asked is not None:
         import tfvolta
 
@@ -183,7 +185,7 @@ def work(row: dict[str, Any]) -> dict[str, Any]:
         endings = callbacks[0].session.endings
         found["outcomes"] = {name: ending.outcome.to_json() for name, ending in endings.items()}
     if row["model"] == "lstm":
-        found["profile"] = workloads.profile(model, data, tf)
+        found["profile"] = workloads.profile(model, data)
     return found
 
 

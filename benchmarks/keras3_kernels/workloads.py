@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import collections
-import glob
+import pathlib
 import statistics
+import sys
 import tempfile
 import time
 from typing import Any, Callable
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from benchmarks import device_trace
+from benchmarks.peers import keras_models
 
 BATCHES = 4  # different batches, which come again and again
 
@@ -41,14 +46,7 @@ def lstm(keras: Any, tf: Any, row: dict[str, Any]) -> tuple[Any, Any, int, int, 
     units, time_steps, words, batch, steps, epochs = (
         (16, 8, 50, 4, 3, 2) if row["quick"] else (1024, 128, 10000, 256, 30, 3)
     )
-    if row.get("floats"):
-        inputs = x = keras.Input((time_steps, units), dtype="float16")
-    else:
-        inputs = keras.Input((time_steps,), dtype="int32")
-        x = keras.layers.Embedding(words, units)(inputs)
-    x = keras.layers.LSTM(units, return_sequences=True)(x)
-    x = keras.layers.LSTM(units)(x)
-    model = keras.Model(inputs, keras.layers.Dense(1000, dtype="float32")(x))
+    model = keras_models.sequences(keras, (2, units, time_steps), words, 1000, floats=bool(row.get("floats")))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(1e-4), loss, jit_compile=False)
     generator = np.random.default_rng(0)
@@ -70,25 +68,6 @@ def repeated(tf: Any, features: Any, labels: Any) -> Any:
     return tf.data.Dataset.from_tensor_slices((features, labels)).cache().repeat().prefetch(2)
 
 
-def make_clock(keras: Any) -> Any:
-    """Wall seconds of each epoch; the loss that ends an epoch waits for the device."""
-
-    class EpochClock(keras.callbacks.Callback):  # type: ignore[misc]
-        _supports_tf_logs = True
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.seconds: list[float] = []
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.began = time.perf_counter()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.seconds.append(time.perf_counter() - self.began)
-
-    return EpochClock()
-
-
 def operations(model: Any) -> dict[str, int]:
     """What decides in the traced train step: operations of the kernels, and those that no GPU has."""
     from tfvolta.bridge import graphs
@@ -100,43 +79,12 @@ def operations(model: Any) -> dict[str, int]:
     return {name: count // graph.traces for name, count in graph.operations.items() if name.startswith(words)}
 
 
-def profile(model: Any, data: Any, tf: Any, steps: int = 3) -> dict[str, Any]:
-    """Milliseconds a step that TensorFlow's profiler saw of copies between GPU and host, and the longest operations."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
+def profile(model: Any, data: Any, steps: int = 3) -> dict[str, Any]:
+    """What TensorFlow's profiler saw of some steps; see ``benchmarks.device_trace``."""
     with tempfile.TemporaryDirectory() as folder:
-        tf.profiler.experimental.start(folder)
+        device_trace.start(folder)
         model.fit(data, steps_per_epoch=steps, verbose=0)
-        tf.profiler.experimental.stop()
-        copies: collections.Counter[str] = collections.Counter()
-        longest: collections.Counter[str] = collections.Counter()
-        for path in glob.glob(f"{folder}/**/*.xplane.pb", recursive=True):
-            space = xplane_pb2.XSpace()
-            with open(path, "rb") as file:
-                space.ParseFromString(file.read())
-            for plane in space.planes:
-                _read(plane, copies, longest)
-    each = 1e9 * steps  # picoseconds of all steps to milliseconds of one
-    return {
-        "copies_ms": {name: round(value / each, 3) for name, value in copies.items()},
-        "longest_ms": {name: round(value / each, 3) for name, value in longest.most_common(14)},
-    }
-
-
-def _read(plane: Any, copies: Any, longest: Any) -> None:
-    names = {number: meta.name for number, meta in plane.event_metadata.items()}
-    on_gpu = "GPU" in plane.name
-    for line in plane.lines:
-        if on_gpu and line.name and not line.name.startswith("Stream"):
-            continue
-        for event in line.events:
-            name = names.get(event.metadata_id, "")
-            if on_gpu and name.startswith("Memcpy"):
-                copies[name] += event.duration_ps
-            elif on_gpu:
-                longest[f"GPU {name[:70]}"] += event.duration_ps
-            elif "TensorScatterUpdate" in name:
-                copies["host TensorScatterUpdate"] += event.duration_ps
+        return device_trace.stop(folder, steps)
 
 
 # -------------------------------------------------------------------------------------------------- single operations

@@ -17,12 +17,12 @@ from typing import Any, Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-import torch  # noqa: E402
-from torch.nn import functional  # noqa: E402
+import torch
+from torch.nn import functional
 
-from benchmarks.baton import PROFILE, STOP, Baton  # noqa: E402
-from benchmarks.peers.torch_models import make_model  # noqa: E402
-from benchmarks.peers.workloads import LOSS_SCALE, Workload, host, parse_arguments  # noqa: E402
+from benchmarks.baton import PROFILE, STOP, Baton
+from benchmarks.peers.torch_models import make_model
+from benchmarks.peers.workloads import LOSS_SCALE, Workload, host, parse_arguments
 
 KERNELS = 16  # of a profile
 

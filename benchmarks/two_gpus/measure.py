@@ -29,6 +29,10 @@ import time
 from typing import Any, Iterator, Optional
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.peers import keras_models  # noqa: E402
+
 PACKS_MB = (8, 25, 64, 128)
 
 
@@ -217,6 +221,7 @@ def fit(run: dict[str, Any], config: Any, strategy: Any, tf: Any) -> dict[str, A
     import numpy as np
 
     import tfvolta
+    from benchmarks.epoch_clock import make_clock
     from tfvolta.session import session_for
 
     keras = tf.keras
@@ -272,28 +277,10 @@ def session_skips(model: Any) -> Any:
     return None if counts is None else counts.skipped
 
 
-def make_clock(keras: Any) -> Any:
-    """Wall seconds of each epoch; the end of an epoch waits for the device."""
-
-    class EpochClock(keras.callbacks.Callback):  # type: ignore[misc]
-        _supports_tf_logs = True
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.seconds: list[float] = []
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.began = time.perf_counter()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.seconds.append(time.perf_counter() - self.began)
-
-    return EpochClock()
-
-
 def make_model(run: dict[str, Any], keras: Any, share: int) -> Any:
     if run["model"] == "bert_large":
-        return encoder(keras, (2, 32, 2, 16) if run["quick"] else (24, 1024, 16, 128))
+        sizes = (2, 32, 2, 16) if run["quick"] else (24, 1024, 16, 128)
+        return keras_models.encoder(keras, sizes, head={"activation": "softmax", "dtype": "float32"})
     size, classes = (32, 10) if run["quick"] else (224, 1000)
     numbers = keras.Input((), dtype="int32")
     images = on_device(keras)((share, size, size, 3))(numbers)
@@ -326,22 +313,6 @@ def on_device(keras: Any) -> Any:
             return tf.gather(tf.cast(tf.convert_to_tensor(self.images), tf.float16), numbers)
 
     return OnDevice
-
-
-def encoder(keras: Any, sizes: tuple[int, int, int, int]) -> Any:
-    """The encoder of BERT with two classes on the first token."""
-    depth, width, heads, tokens = sizes
-    layers = keras.layers
-    words = keras.Input((tokens,), dtype="int32")
-    x = layers.Embedding(30522, width)(words)
-    x = layers.LayerNormalization(epsilon=1e-12)(x)
-    for _ in range(depth):
-        attended = layers.MultiHeadAttention(heads, width // heads)(x, x)
-        x = layers.LayerNormalization(epsilon=1e-12)(layers.Add()([x, attended]))
-        inner = layers.Dense(width)(layers.Dense(4 * width, activation="gelu")(x))
-        x = layers.LayerNormalization(epsilon=1e-12)(layers.Add()([x, inner]))
-    first = layers.Reshape((width,))(layers.Cropping1D((0, tokens - 1))(x))
-    return keras.Model(words, layers.Dense(2, activation="softmax", dtype="float32")(first))
 
 
 def all_reduce(run: dict[str, Any], strategy: Any, tf: Any) -> dict[str, Any]:
