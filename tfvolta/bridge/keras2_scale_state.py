@@ -8,18 +8,21 @@ Source: keras/src/mixed_precision/loss_scale_optimizer.py of Keras 2.15.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 import tensorflow as tf
 
 from tfvolta.bridge import gradients
 from tfvolta.bridge.base import SkippedRow
+from tfvolta.bridge.either import either
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.scale_bounds import ScaleBounds
 from tfvolta.bridge.scale_control import ScaleControl
 
 _CONTROL = "tfvolta_control"
+_FINITE = "tfvolta_finite"
 
 
 @functools.cache
@@ -35,15 +38,18 @@ def controlled_class(package: Package) -> Any:
             control: ScaleControl = vars(self)[_CONTROL]
             fixed = self.multiplier == 1
 
-            def applied() -> Any:
+            def applied() -> None:
                 control.applied(self.current_loss_scale, self.counter, self.growth_steps, fixed)
-                return tf.constant(True)
 
-            def skipped() -> Any:
+            def skipped() -> None:
                 control.skipped(self.current_loss_scale, self.counter, fixed)
-                return tf.constant(False)
 
-            return tf.cond(finite, applied, skipped), finite
+            either(finite, applied, skipped)
+            selects = vars(self).get(_FINITE)
+            if selects is None:
+                return tf.no_op(), finite
+            selects.append(finite)
+            return tf.no_op(), True  # whether the step is applied is selected in there
 
     return ControlledScale
 
@@ -68,6 +74,21 @@ def take_control(package: Package, optimizer: Any, strategy: Any) -> bool:
     state.__class__ = controlled_class(package)
     vars(state)[_CONTROL] = ScaleControl(strategy)
     return True
+
+
+@contextlib.contextmanager
+def selecting(optimizer: Any) -> Iterator[list[Any]]:
+    """Has a controlled wrapper apply its gradients unconditionally, for a step that selects what is written.
+
+    Yields:
+        Where the answer whether the gradients are finite is put.
+    """
+    state, answers = optimizer._loss_scale, list[Any]()
+    vars(state)[_FINITE] = answers
+    try:
+        yield answers
+    finally:
+        del vars(state)[_FINITE]
 
 
 def set_fixed_scale(package: Package, optimizer: Any, scale: float) -> None:

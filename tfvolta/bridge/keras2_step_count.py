@@ -11,12 +11,14 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from tfvolta.bridge.base import StepCounts
+from tfvolta.bridge.either import either, is_compiled
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_saving import warn_of_hdf5
-from tfvolta.bridge.keras2_scale_state import take_control
+from tfvolta.bridge.keras2_scale_state import control_of, selecting, take_control
 
 _ATTEMPTED = "tfvolta_attempted"
 _APPLIED = "tfvolta_applied"
+_ANSWERS = "tfvolta_answers"
 
 
 class CountingSteps:
@@ -29,12 +31,32 @@ class CountingSteps:
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As the wrapper does, and counts the attempt."""
         _increment(self, _ATTEMPTED)
-        return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
+        if not _selects(self):
+            return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
+        with selecting(self) as answers:
+            self.__dict__[_ANSWERS] = answers
+            try:
+                return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
+            finally:
+                del self.__dict__[_ANSWERS]
 
     def _apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Called by the wrapper only for finite gradients."""
-        _increment(self, _APPLIED)
-        return super()._apply_gradients(*args, **kwargs)  # type: ignore[misc]
+        """Called by the wrapper only for finite gradients, or where what is written is selected here."""
+        answers = self.__dict__.get(_ANSWERS)
+        if answers is None:
+            _increment(self, _APPLIED)
+            return super()._apply_gradients(*args, **kwargs)  # type: ignore[misc]
+        apply = super()._apply_gradients  # type: ignore[misc]
+
+        def taken() -> None:
+            _increment(self, _APPLIED)
+            apply(*args, **kwargs)
+
+        def otherwise() -> None:
+            self.iterations.assign_add(1, read_value=False)  # type: ignore[attr-defined]
+
+        either(answers[-1], taken, otherwise)
+        return tf.no_op()
 
     @property
     def dynamic(self) -> bool:
@@ -57,6 +79,12 @@ class CountingSteps:
         config: dict[str, Any] = super().get_config()  # type: ignore[misc]
         config["initial_scale"] = float(self.loss_scale)  # type: ignore[attr-defined]
         return config
+
+
+def _selects(optimizer: Any) -> bool:
+    """Whether the step is one of XLA's, which selects what is written (``tfvolta.bridge.either``)."""
+    alone = tf.__internal__.distribute.strategy_supports_no_merge_call()
+    return alone and control_of(optimizer) is not None and is_compiled()
 
 
 def _increment(optimizer: Any, name: str) -> None:

@@ -21,6 +21,7 @@ import tensorflow as tf
 from keras.src import ops
 
 from tfvolta.bridge import keras3_finite_check, keras3_replicas
+from tfvolta.bridge.either import either
 from tfvolta.bridge.scale_bounds import ScaleBounds
 from tfvolta.bridge.scale_control import ScaleControl
 
@@ -130,7 +131,7 @@ def applied(optimizer: Any) -> None:
     def count() -> None:
         steps.assign_add(1)
 
-    ops.cond(ops.equal(steps, growth - 1), double, count)
+    either(tf.equal(tf.convert_to_tensor(steps), growth - 1), double, count)
 
 
 def _skip(self: Any) -> None:
@@ -189,7 +190,7 @@ def step(
             take(optimizer, grads, variables)
 
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
-        ops.cond(check(grads), lambda: take_sums(optimizer, grads, variables), lambda: _skip(optimizer))
+        either(check(grads), lambda: take_sums(optimizer, grads, variables), lambda: _skip(optimizer))
         return
 
     def across_replicas(distribution: Any, grads: Any, variables: Any) -> None:

@@ -24,8 +24,8 @@ from tensorflow.python.framework import auto_control_deps, auto_control_deps_uti
 
 # Writes of variables; operations of other resources (tables, stacks, iterators) are never put off.
 _WRITES = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply", "ResourceSparseApply")
-_SCATTERS = ("ResourceScatter", "ResourceStridedSliceAssign")
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile", "Case")
+SCATTERS = ("ResourceScatter", "ResourceStridedSliceAssign")
+CALLS = ("PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile", "Case")
 _STATELESS_ORDER = "operations with effects and without a resource"  # TensorFlow chains them
 
 
@@ -67,13 +67,13 @@ def order_writes(operations: list[Any], deferrable: set[int], begun: Any, ended:
     Returns:
         What was done; nothing is put off where the step writes nothing.
     """
-    outer = _Handles()
-    uses = {operation: _uses(operation) for operation in operations}
-    writes = [each for each in operations if uses[each].written and _is_write(each)]
-    own = [each for each in writes if any(outer.id(handle) in deferrable for handle in uses[each].written)]
+    outer = Handles()
+    uses = {operation: uses_of(operation) for operation in operations}
+    written = [each for each in operations if uses[each].written and writes(each)]
+    own = [each for each in written if any(outer.id(handle) in deferrable for handle in uses[each].written)]
     followers = _followers(operations, uses)
-    early = _needed_by(own, [each for each in writes if each not in set(own)], followers)
-    late = [each for each in writes if each not in early]
+    early = _needed_by(own, [each for each in written if each not in set(own)], followers)
+    late = [each for each in written if each not in early]
     if late:
         after = _downstream(late, followers)
         _bind([each for each in operations if each not in after], late, begun, ended)
@@ -96,11 +96,13 @@ def _bind(computed: list[Any], late: list[Any], begun: Any, ended: Any) -> None:
         ended.assign_add(1, read_value=False)
 
 
-def _is_write(operation: Any) -> bool:
-    return operation.type.startswith((*_WRITES, *_SCATTERS)) or operation.type in _CALLS
+def writes(operation: Any) -> bool:
+    """Whether an operation is a write of variables, or a call in which one may be."""
+    return operation.type.startswith((*_WRITES, *SCATTERS)) or operation.type in CALLS
 
 
-def _uses(operation: Any) -> Uses:
+def uses_of(operation: Any) -> Uses:
+    """The resources that an operation uses; one that it is not known only to read counts as written."""
     resources = [each for each in operation.inputs if each.dtype == tf.resource]
     if not resources:
         return Uses((), ())
@@ -175,7 +177,7 @@ def _downstream(starts: Iterable[Any], followers: dict[Any, set[Any]]) -> set[An
     return found
 
 
-class _Handles:
+class Handles:
     """From the tensor of a resource inside nested graphs to the handle of the variable outside of all."""
 
     def __init__(self) -> None:

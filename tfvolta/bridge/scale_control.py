@@ -22,6 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfvolta.bridge.either import either
 from tfvolta.bridge.scale_bounds import KERAS_BOUNDS, ScaleBounds
 
 
@@ -58,20 +59,18 @@ class ScaleControl:
         if fixed:
             return
 
-        def grow() -> Any:
+        def grow() -> None:
             present = tf.convert_to_tensor(scale)
             doubled = self.bounded(present * 2.0)
             finite_steps.assign(0)
             self.overflows.assign(0)
             scale.assign(tf.where(tf.math.is_finite(doubled), doubled, present))
-            return tf.constant(True)
 
-        def count() -> Any:
+        def count() -> None:
             finite_steps.assign_add(1)
-            return tf.constant(False)
 
         # Not equality: fewer growth steps than were counted already, as after a resumed run, would never grow.
-        tf.cond(tf.convert_to_tensor(finite_steps) + 1 >= growth_steps, grow, count)
+        either(tf.convert_to_tensor(finite_steps) + 1 >= growth_steps, grow, count)
 
     def skipped(self, scale: Any, finite_steps: Any, fixed: bool = False) -> None:
         """A step was skipped for non-finite gradients; the variables are those of ``applied``."""
