@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from tfvolta.launch.guardian import Guardian
 from tfvolta.launch.process import start_process
@@ -30,7 +30,7 @@ _AFTER_BLOCKS_SECONDS = 30.0  # for what the process says of its model once ever
 Decide = Callable[[Sequence[Block]], bool]
 
 
-class Interrupted(Exception):
+class InterruptedTrialError(Exception):
     """The search was told to end while a trial ran; the trial does not count."""
 
 
@@ -61,40 +61,40 @@ class _Seen:
     fit_begun: bool = False
     done_at: Optional[float] = None
     peaks: dict[str, int] = dataclasses.field(default_factory=dict)
-    traits: dict[str, object] = dataclasses.field(default_factory=dict)
+    traits: dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
     end: Optional[tuple[Ending, str]] = None
 
-    def take(self, line: dict[str, object]) -> bool:
-        """Takes a line; whether it is a block."""
+    def take_all(self, tail: Tail) -> bool:
+        """Takes the lines that have come; whether a block is among them."""
+        before = len(self.blocks)
+        for line in tail.new():
+            self._take(line)
+        return len(self.blocks) > before
+
+    def _take(self, line: dict[str, Any]) -> None:
         event = line.pop("event", "")
         if event == "block":
-            self._block(line)
-            return True
-        if event == "timed":
+            self.blocks.append(Block(line["seconds"], line["batches"], line["examples"]))
+            if line.get("loss"):
+                count, loss = line["loss"]
+                self.losses.append((int(count), float(loss)))
+        elif event == "timed":
             self.notes.append(f"the script's fit of {line['epochs']} epochs goes on for as long as timing takes")
         elif event == "left out":
-            names = line["callbacks"]
-            self.notes.append(f"trials leave out {', '.join(names)}, which end a fit or write files")  # type: ignore
+            self.notes.append(f"trials leave out {', '.join(line['callbacks'])}, which end a fit or write files")
         elif event == "fit":
             self.fit_begun = True
         elif event == "first call":
-            self.startup_seconds, self.first_call_at = line["startup_seconds"], time.monotonic()  # type: ignore
+            self.startup_seconds, self.first_call_at = line["startup_seconds"], time.monotonic()
         elif event == "first step":
-            self.first_step_seconds = line["seconds"]  # type: ignore
+            self.first_step_seconds = line["seconds"]
         elif event == "peaks":
-            self.peaks, self.done_at = line["bytes"], time.monotonic()  # type: ignore
+            self.peaks, self.done_at = line["bytes"], time.monotonic()
         elif event == "model":
-            self.traits = dict(line)
+            self.traits = line
         elif event == "end":
-            self.end = (line["ending"], line["reason"])  # type: ignore
-        return False
-
-    def _block(self, line: dict[str, object]) -> None:
-        self.blocks.append(Block(line["seconds"], line["batches"], line["examples"]))  # type: ignore
-        if line.get("loss"):
-            count, loss = line["loss"]  # type: ignore
-            self.losses.append((int(count), float(loss)))
+            self.end = (line["ending"], line["reason"])
 
     def stage(self, limits: Limits, since: float) -> Optional[tuple[Ending, str]]:
         """How a process ends that has used up its time; None while it has some left."""
@@ -142,7 +142,7 @@ class SpeedProcess:
             is_slow: Asked after each block whether the trial shall stop there.
 
         Raises:
-            Interrupted: The search was told to end.
+            InterruptedTrialError: The search was told to end.
         """
         started = time.monotonic()
         try:
@@ -172,8 +172,7 @@ class SpeedProcess:
             child.wait()
             guardian.mark.end()  # what the script has put into sessions of its own
             guardian.remove(child.pid)
-        for line in tail.new():
-            seen.take(line)
+        seen.take_all(tail)
         return _trial(seen, ended or _how(seen, child.returncode, _last(output)), time.monotonic() - since, peak)
 
     def _watch(
@@ -183,8 +182,8 @@ class SpeedProcess:
         (since, is_slow), peak, looked = terms, 0, 0.0
         while child.poll() is None:
             if self._told_to_end():
-                raise Interrupted
-            if any([seen.take(line) for line in tail.new()]) and is_slow(seen.blocks):
+                raise InterruptedTrialError
+            if seen.take_all(tail) and is_slow(seen.blocks):
                 return ("stopped", f"slower than others after {len(seen.blocks)} blocks"), peak
             if time.monotonic() - looked > _MEMORY_LOOK_SECONDS:
                 peak, looked = max(peak, group_bytes(child.pid)), time.monotonic()
