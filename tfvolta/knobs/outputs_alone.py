@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterable
 
 from tfvolta.bridge.layer_patterns import with_inner
 from tfvolta.config.provenance import origin_of
 from tfvolta.knobs.base import Context
-from tfvolta.knobs.precision_groups import PrecisionGroups
+from tfvolta.knobs.own_precision import multiplied_in
 from tfvolta.outcome import Outcome, Status
 
 _KEY = "mixed_precision.policy"
 _FIX = "set mixed_precision.policy: float32 for this model; or float32_output: false, where float16 outputs will do"
 
 
-def outputs_alone(groups: PrecisionGroups, context: Context) -> bool:
-    """Whether every layer that is kept in float32 makes an output, and the config asks for that.
+def outputs_alone(names: Iterable[str], context: Context) -> bool:
+    """Whether layers that make the outputs, and are kept in float32 for that, are all that multiplies in float32.
 
     Args:
-        groups: The layers of the model.
+        names: Names of the float32 matrix products and convolutions of the traced step.
         context: Its model and config.
     """
-    if not context.config.mixed_precision.float32_output or not groups.islands:
+    if not context.config.mixed_precision.float32_output:
         return False
-    paths = [path for path, _ in context.bridge.layers(context.model)]
-    return set(groups.islands) <= with_inner(context.bridge.output_layers(context.model), paths)
+    layers = context.bridge.layers(context.model)
+    outputs = with_inner(context.bridge.output_layers(context.model), [path for path, _ in layers])
+    found = multiplied_in(names, context.model, layers)
+    return bool(found) and found <= outputs
 
 
 def nothing_to_gain(why: str, observed: dict[str, Any], context: Context) -> Outcome:

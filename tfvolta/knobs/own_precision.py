@@ -22,20 +22,38 @@ def multiplying_in_float32(
         layers: Its layers by path.
         kept: Paths of layers that are in float32 on purpose or were refused.
     """
-    scopes = [_scope(name) for name in names]
-    exact = any(model.name in scope for scope in scopes)
-    known = [(path.split("/"), path, layer) for path, layer in layers]
     found: dict[str, None] = {}
-    for scope in scopes:
-        path, layer = max(
-            ((path, layer) for parts, path, layer in known if _lies_in(parts, scope, exact)),
-            key=lambda pair: pair[0].count("/"),
-            default=(model.name, model),
-        )
+    for path, layer in _owners(names, model, layers):
         inside = any(path == outer or path.startswith(f"{outer}/") for outer in kept)
         if not inside and _has_own_code(layer):
             found[path] = None
     return list(found)
+
+
+def multiplied_in(names: Iterable[str], model: Any, layers: Sequence[tuple[str, Any]]) -> set[str]:
+    """Paths of the layers in whose scopes products were traced; the model's name stands for code outside of them all.
+
+    Args:
+        names: Names of matrix products and convolutions of the traced step.
+        model: The model.
+        layers: Its layers by path.
+    """
+    return {path for path, _ in _owners(names, model, layers)}
+
+
+def _owners(names: Iterable[str], model: Any, layers: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """For each name the innermost layer around it."""
+    scopes = [_scope(name) for name in names]
+    exact = any(model.name in scope for scope in scopes)
+    known = [(path.split("/"), path, layer) for path, layer in layers]
+    return [
+        max(
+            ((path, layer) for parts, path, layer in known if _lies_in(parts, scope, exact)),
+            key=lambda pair: pair[0].count("/"),
+            default=(model.name, model),
+        )
+        for scope in scopes
+    ]
 
 
 def _scope(name: str) -> list[str]:

@@ -143,13 +143,13 @@ class Retrofit(Knob):
         counts = {dtype: -(-number // max(1, graph.traces)) for dtype, number in products(graph.operations).items()}
         observed["products"] = counts
         stray = counts.get("float32", 0)
-        own = _own_code(dtype, graph, groups, context, observed)
         if dtype != "float32" and not counts.get(dtype) and counts:
             why = f"The traced step has no matrix product or convolution in {dtype}: {counts}."
-            if not own and not observed["refused"] and outputs_alone(groups, context):
+            if outputs_alone(graph.products.get("float32", ()), context):
                 layers = f"The layers that make the outputs have them all: {listed(groups.islands)}."
                 return nothing_to_gain(f"{why} {layers}", observed, context)
             return Outcome(Status.NO_EFFECT, why, observed)
+        own = _own_code(dtype, graph, groups, context, observed)
         if dtype != "float32" and stray and not groups.islands and not observed["refused"] and not own:
             return Outcome(
                 Status.NO_EFFECT,
