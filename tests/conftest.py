@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib.abc
+import os
 import pathlib
 import sys
 from typing import Any, Iterator, Sequence
 
 import pytest
+
+# TensorFlow's own allocator for CPUs waits ten seconds for memory before it says that there is none; the system's says
+# it at once. Read when TensorFlow loads; processes that tests start inherit it.
+# Source: tensorflow/core/common_runtime/mkl_cpu_allocator.h, tsl/framework/allocator_retry.cc
+os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
 FORBIDDEN = frozenset({"tensorflow", "keras", "tf_keras", "tensorflow_addons", "horovod"})
 PURE = pathlib.Path(__file__).parent / "pure"
