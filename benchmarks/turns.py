@@ -149,7 +149,7 @@ class _Driver:
         for number in range(self._options.rounds):
             for group in groups:
                 names = [each.name for each in self._chosen if each.group == group and each.name in self._up]
-                if time.monotonic() + sum(self._longest.get(name, 0.0) for name in names) > until:
+                if time.monotonic() + sum(self._longest.get(name, 0.0) for name in names) > until - self._reserve():
                     return
                 if self._options.order == "shuffled":
                     self._order.shuffle(names)
@@ -167,6 +167,10 @@ class _Driver:
                     self._up[name].say(PROFILE)
                     self._result.profiles[name] = self._up[name].hear("profile", limit)
                     self._say({"profile": name, **self._result.profiles[name]})
+
+    def _reserve(self) -> float:
+        """Seconds to keep for the profiles."""
+        return sum(max(2.0, 3 * self._longest.get(name, 1.0)) for name in self._up) if self._options.profile else 0.0
 
     def stop(self, seconds: float = 15.0) -> None:
         """Asks the processes to end, and sees that they do."""

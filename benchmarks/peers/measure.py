@@ -37,15 +37,17 @@ SIDES: dict[str, dict[str, Any]] = {
     "tf_keras": {"side": "tfvolta", "legacy": True},
     "keras3+ahead": {"side": "tfvolta", "set": ["input.device_prefetch=2"]},
     "tf_keras+ahead": {"side": "tfvolta", "legacy": True, "set": ["input.device_prefetch=2"]},
+    "keras3+cublaslt": {"side": "tfvolta", "set": ["xla.flags=[--xla_gpu_enable_cublaslt=true]"]},
+    "keras3+norm": {"side": "tfvolta", "set": ["xla.flags=[--xla_gpu_enable_cudnn_layer_norm=true]"]},
     "torch+graphs": {"side": "torch", "arguments": ["--compile", "reduce-overhead"]},
     "torch+tuned": {"side": "torch", "arguments": ["--compile", "max-autotune-no-cudagraphs"]},
     "torch+float": {"side": "torch", "arguments": ["--residual", "float"]},
     "keras3+untuned": {"side": "alone"},
 }
-# Copies ahead are tried where batches are large.
+# Where batches are large copies ahead are tried, and where products are most of the work, what could fuse into them.
 USUAL = {
     "resnet50": ("torch", "keras3", "tf_keras", "keras3+ahead"),
-    "bert_large": ("torch", "keras3", "tf_keras"),
+    "bert_large": ("torch", "keras3", "tf_keras", "keras3+cublaslt"),
     "lstm": ("torch", "keras3", "tf_keras"),
 }
 
