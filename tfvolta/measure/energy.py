@@ -53,8 +53,9 @@ class EnergyCounter:
         if not self._handles or self._nvml is None:
             return None
         try:
-            return sum(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in self._handles) / 1000
+            used = [float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) for handle in self._handles]
         except Exception as error:  # older cards, and drivers that stop answering
             self.reason = f"NVML does not count the energy ({error})"
             self._handles = []
             return None
+        return sum(used) / 1000

@@ -42,7 +42,7 @@ def sign_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
 
 def _kept(n: int, left_out: int) -> float:
     """How often the median lies between the values that stay when so many are left out at either end."""
-    return 1 - 2 * sum(math.comb(n, k) for k in range(left_out + 1)) / 2**n
+    return 1.0 - sum(math.comb(n, k) for k in range(left_out + 1)) / float(2 ** (n - 1))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ def _enlarged(patterns: Any, size: int) -> Any:
     """Patterns of (rows, 8, 8, channels) as images of (rows, size, size, channels)."""
     import numpy as np
 
-    index = np.arange(size) * _PATCH // size
+    index: Any = np.arange(size) * _PATCH // size
     return patterns[:, index][:, :, index]
 
 
