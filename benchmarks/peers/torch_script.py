@@ -150,7 +150,8 @@ def profile(training: Training) -> dict[str, float]:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
 
-    with profiler(activities=[ProfilerActivity.CUDA]) as seen:
+    seen_by = ProfilerActivity.CUDA if training.device.type == "cuda" else ProfilerActivity.CPU
+    with profiler(activities=[seen_by]) as seen:
         training.epoch()
     found: dict[str, float] = {}
     for event in seen.events():
