@@ -6,7 +6,7 @@ import importlib.abc
 import os
 import pathlib
 import sys
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Optional
 
 import pytest
 
@@ -41,9 +41,40 @@ def _without_tensorflow(request: pytest.FixtureRequest) -> Iterator[None]:
         sys.meta_path.remove(refusal)
 
 
-def pytest_collection_modifyitems(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
-    """Refuses to go on when collecting tests/pure alone has imported TensorFlow at module level."""
-    if items and all(PURE in item.path.parents for item in items):
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--share=2/4``: the second quarter of the files of a folder, so that several processes can divide it."""
+    parser.addoption("--share", metavar="NUMBER/COUNT", default="1/1", help="run one part of the files of each folder")
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> Optional[bool]:
+    """Leaves out the files of other shares; pytest does not ask about files named on the command line."""
+    number, count = (int(part) for part in config.getoption("share").split("/"))
+    if count == 1 or not collection_path.match("test_*.py"):
+        return None
+    # Neighbours in the alphabet are tests of one thing and take alike long: they are dealt out like cards.
+    place = sorted(collection_path.parent.glob("test_*.py")).index(collection_path)
+    return True if place % count != number - 1 else None
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the few tests that tf_keras runs; refuses to go on when tests/pure alone has imported TensorFlow."""
+    pure = [item for item in items if PURE in item.path.parents]
+    if items and len(pure) == len(items):
         loaded = sorted(FORBIDDEN & set(sys.modules))
         if loaded:
             raise pytest.UsageError(f"collecting tests/pure imported {', '.join(loaded)}")
+        return
+    from tests import slow
+
+    if not slow.is_tf_keras():
+        return
+    left = [
+        item
+        for item in items
+        if item not in pure
+        and not session.isinitpath(item.path)
+        and not slow.runs_on_tf_keras(item.path.name, item.name)
+    ]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]

@@ -186,6 +186,10 @@ class Builds:
         """Waits for one environment's build; why it failed, or None."""
         return self._builds[name].result()
 
+    def is_done(self, name: str) -> bool:
+        """Whether nobody would wait for that build."""
+        return self._builds[name].done()
+
     def _one(self, name: str) -> Optional[Exception]:
         try:
             environment.ensure(name, self._commands)

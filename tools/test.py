@@ -17,33 +17,15 @@ from xml.etree import ElementTree
 import environment
 import horovod
 import progress
+from stages import STACKS, Stage, environment_of, fast_stages, has_gpu, stack_stages
 
 ROOT = environment.ROOT
 RESULTS = environment.VENVS / "results"
-STACKS = ("keras3", "tf_keras", "keras2")
-# Two stacks side by side keep both cores of a small machine busy: a test process alone waits much of its time.
-LANES = 2
+# One more than there are cores: a test process waits a part of its time, for processes that it started and for disks.
+MORE_LANES = 1
+MOST_LANES = 8
+LANES_ON_GPU = 2  # all of them use the same one
 GIB_A_LANE = 5.0
-
-
-class Stage(NamedTuple):
-    """One command of the test run.
-
-    Attributes:
-        name: Shown, and the name of its log.
-        environment: Virtual environment in which it runs.
-        command: Arguments of that environment's Python.
-        variables: Added to the process environment.
-        counts: Whether it is pytest, which says how many tests it ran; otherwise the stage counts as one.
-        with_horovod: Whether it waits until Horovod is built for its environment.
-    """
-
-    name: str
-    environment: str
-    command: tuple[str, ...]
-    variables: dict[str, str]
-    counts: bool = True
-    with_horovod: bool = False
 
 
 class Tally(NamedTuple):
@@ -61,33 +43,6 @@ class Result(NamedTuple):
     tally: Tally
     seconds: float
     code: int
-
-
-def fast_stages() -> list[Stage]:
-    """Checks that take seconds and need no TensorFlow; the environment ``pure`` has none."""
-    return [
-        Stage("lint", "pure", ("-m", "ruff", "check", "."), {}, counts=False),
-        Stage("types", "pure", ("-m", "mypy"), {}, counts=False),
-        Stage("pure", "pure", ("-m", "pytest", "tests/pure"), {}),
-    ]
-
-
-def has_gpu() -> bool:
-    """Whether this machine has NVIDIA's driver; without it tests/gpu would only start TensorFlow to skip everything."""
-    return shutil.which("nvidia-smi") is not None
-
-
-def stack_stages(stack: str) -> list[Stage]:
-    """Tests that run once on every stack; the stack is chosen as a user chooses it."""
-    name = "keras2" if stack == "keras2" else "keras3"
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    if stack == "tf_keras":
-        variables["TF_USE_LEGACY_KERAS"] = "1"
-    folders = ["tensorflow", "processes", *(["gpu"] if has_gpu() else [])]
-    return [
-        Stage(f"{stack} {folder}", name, ("-m", "pytest", f"tests/{folder}"), variables, True, folder == "processes")
-        for folder in folders
-    ]
 
 
 def read_tally(report: Path) -> Optional[Tally]:
@@ -130,25 +85,44 @@ def say_result(result: Result, log: Path) -> None:
     """Prints the line of a stage."""
     word = "ok    " if result.code == 0 else "FAILED"
     counts = f"{result.tally.passed} passed, {result.tally.failed} failed, {result.tally.skipped} skipped"
-    progress.say(f"{word}  {result.stage.name:<20} {result.seconds:6.1f} s   {counts if result.stage.counts else ''}")
+    progress.say(f"{word}  {result.stage.name:<26} {result.seconds:6.1f} s   {counts if result.stage.counts else ''}")
     if result.code:
         reason = " (ran past its time limit)" if result.code == 124 else ""
         progress.say(progress.tail(log, 120))
         progress.say(f"    exit status {result.code}{reason}; all of it: {log.relative_to(ROOT)}")
 
 
-def run_lane(
-    stages: Sequence[Stage], commands: progress.Commands, builds: Optional[horovod.Builds] = None
-) -> list[Result]:
-    """Makes the environment of some stages, then runs them one after another."""
-    for name in dict.fromkeys(stage.environment for stage in stages):
-        environment.ensure(name, commands)
-    results = []
-    for stage in stages:
-        if stage.with_horovod and builds is not None:
-            builds.wait(stage.environment)
-        results.append(run_stage(stage, commands))
-    return results
+class Queue:
+    """Stages that wait for a lane, in their order, except that one whose Horovod is not built yet lets others pass."""
+
+    def __init__(self, stages: Sequence[Stage], builds: Optional[horovod.Builds] = None):
+        self._waiting = list(stages)
+        self._builds = builds
+        self._lock = threading.Lock()
+
+    def _is_ready(self, stage: Stage) -> bool:
+        return not stage.with_horovod or self._builds is None or self._builds.is_done(stage.environment)
+
+    def take(self) -> Optional[Stage]:
+        """The next stage, and None when there is none left."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            stage = next((stage for stage in self._waiting if self._is_ready(stage)), self._waiting[0])
+            self._waiting.remove(stage)
+            return stage
+
+    def run(self, commands: progress.Commands) -> list[Result]:
+        """One lane: takes stages until none is left, and runs each in its environment."""
+        results = []
+        stage = self.take()
+        while stage is not None and not commands.stopped:
+            environment.ensure(stage.environment, commands)
+            if stage.with_horovod and self._builds is not None:
+                self._builds.wait(stage.environment)
+            results.append(run_stage(stage, commands))
+            stage = self.take()
+        return results
 
 
 def horovod_results(builds: horovod.Builds) -> list[Result]:
@@ -166,9 +140,10 @@ def horovod_results(builds: horovod.Builds) -> list[Result]:
 
 
 def lanes_that_fit() -> int:
-    """How many stacks can run side by side in this machine's memory."""
+    """How many stages can run side by side in this machine's memory."""
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(1, min(LANES, os.cpu_count() or 1, int(gib / GIB_A_LANE)))
+    most = LANES_ON_GPU if has_gpu() else MOST_LANES
+    return max(1, min(most, (os.cpu_count() or 1) + MORE_LANES, int(gib / GIB_A_LANE)))
 
 
 def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Commands) -> list[Result]:
@@ -178,12 +153,12 @@ def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Co
         # The large environments are installed while the fast checks run, whose own is made before.
         if fast:
             environment.ensure("pure", commands)
-        names = dict.fromkeys("keras2" if stack == "keras2" else "keras3" for stack in stacks)
+        names = dict.fromkeys(environment_of(stack) for stack in stacks)
         installs = [pool.submit(environment.ensure, name, commands) for name in names] if lanes > 1 else []
         # Compiled at low priority while other stages run; only the stages with several processes wait for it.
         builds = horovod.Builds(list(names), commands)
         if fast:
-            results += run_lane(fast_stages(), commands)
+            results += Queue(fast_stages()).run(commands)
         for install in installs:
             install.result()
         if any(result.code for result in results):
@@ -192,8 +167,9 @@ def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Co
             return results
         if stacks and not has_gpu():
             progress.say("tests/gpu is left out: this machine has no NVIDIA driver (nvidia-smi is not on PATH).")
-        for found in pool.map(lambda stack: run_lane(stack_stages(stack), commands, builds), stacks):
-            results += found
+        queue = Queue(stack_stages(stacks), builds)
+        for lane in [pool.submit(queue.run, commands) for _ in range(lanes)]:
+            results += lane.result()
     return results + horovod_results(builds)
 
 
@@ -214,7 +190,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stacks", default=",".join(STACKS), help="comma-separated, of: " + ", ".join(STACKS))
     parser.add_argument("--only-fast", action="store_true", help="lint, types and tests/pure only")
     parser.add_argument("--no-fast", action="store_true", help="the stacks only")
-    parser.add_argument("--lanes", type=int, default=lanes_that_fit(), help="stacks side by side")
+    parser.add_argument("--lanes", type=int, default=lanes_that_fit(), help="stages side by side")
     parsed = parser.parse_args(arguments)
     parsed.stacks = [] if parsed.only_fast else [name for name in parsed.stacks.replace(" ", ",").split(",") if name]
     unknown = [name for name in parsed.stacks if name not in STACKS]

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import tfvolta
-from tests.slow import once_a_bridge
 from tests.stack import KERAS3, STACK, keras, tf
 from tests.tensorflow.checkpoint_models import (
     BATCH,
@@ -42,8 +41,6 @@ from tfvolta.callbacks import Checkpoint
 from tfvolta.checkpoint.store import Store, read_manifest
 from tfvolta.config import load_config
 from tfvolta.errors import CheckpointWarning
-
-pytestmark = once_a_bridge
 
 ROOT = Path(__file__).parents[2]
 

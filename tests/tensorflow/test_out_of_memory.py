@@ -12,13 +12,10 @@ import numpy as np
 import pytest
 
 import tfvolta
-from tests.slow import once_a_bridge
 from tests.stack import KERAS3, keras, tf
 from tests.tensorflow.memory_models import HUGE, Greedy, differing, greedy_model, lengths_data
 from tfvolta.callbacks import Checkpoint, OutOfMemory
 from tfvolta.checkpoint.store import read_manifest
-
-pytestmark = once_a_bridge
 
 GOOD = (5, 7, 9)
 LENGTHS = (*GOOD, 12, 6)

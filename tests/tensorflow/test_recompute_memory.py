@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.slow import once_a_bridge
 from tests.stack import STACK
 
-pytestmark = [pytest.mark.timeout(600), once_a_bridge]
+pytestmark = pytest.mark.timeout(600)
 BLOCKS = "6"  # more take minutes to compile, and gain more
 ROOT = pathlib.Path(__file__).parents[2]
 

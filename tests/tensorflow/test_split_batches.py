@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.slow import once_a_bridge
 from tests.stack import keras, tf
 from tests.tensorflow.memory_models import Greedy, differing
 from tfvolta.callbacks import OutOfMemory
-
-pytestmark = once_a_bridge
 
 ROWS = 12
 
