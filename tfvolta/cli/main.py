@@ -15,7 +15,20 @@ import tfvolta
 from tfvolta.errors import Problem, TfvoltaError
 
 # One file per command beside this one, each with add_parser(subparsers) and run(arguments) -> exit code.
-COMMANDS = ("plan", "run", "launch", "report", "facts", "configs", "cluster", "estimate", "batch-size", "ladder", "bench", "tune")
+COMMANDS = (
+    "plan",
+    "run",
+    "launch",
+    "report",
+    "facts",
+    "configs",
+    "cluster",
+    "estimate",
+    "batch-size",
+    "ladder",
+    "bench",
+    "tune",
+)
 
 _DESCRIPTION = "Verified performance settings for Keras training."
 _EPILOGUE = "Exit codes: 0 done, 1 a check failed, 2 unusable input. TFVOLTA_TRACEBACK=1 shows where an error arose."
