@@ -10,8 +10,10 @@ from typing import Any, Callable, Optional, Sequence
 from tfvolta.bench.comparison import compare
 from tfvolta.bench.contender import Contender, Course
 from tfvolta.bench.figures import METHOD, figures
+from tfvolta.bench.judged import Comparison, Gate
+from tfvolta.bench.measured import Ending, Entry
 from tfvolta.bench.race import Race, Runs
-from tfvolta.bench.result import BenchResult, Comparison, Ending, Entry, Gate
+from tfvolta.bench.result import BenchResult
 from tfvolta.bench.stages import Stage, Way, gate, stages
 from tfvolta.bench.workloads.workload import Workload
 from tfvolta.evidence.clock import now

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any, Optional, Sequence
 
-from tfvolta.bench.result import Band, Comparison, Entry, Figures, Lap, Loss, Span
+from tfvolta.bench.judged import Band, Comparison
+from tfvolta.bench.measured import Entry, Figures, Lap, Loss, Span
 from tfvolta.measure.exact import prediction_interval, sign_interval
 
 # Two losses on one machine, in the last digits of float32, are no difference, however little seeds differ.

@@ -13,7 +13,7 @@ from typing import Any, Optional, Sequence
 
 import tfvolta
 from tfvolta.bench.contender import Contender
-from tfvolta.bench.result import Ending, Epoch, Lap
+from tfvolta.bench.measured import Ending, Epoch, Lap
 from tfvolta.bench.turns import NAME, SOCKET, Lines
 from tfvolta.errors import EvidenceError
 from tfvolta.evidence.reading import read, run_directories

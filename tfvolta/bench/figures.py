@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any, Optional, Sequence
 
-from tfvolta.bench.result import Epoch, Figures, Lap, Noise, Span
+from tfvolta.bench.measured import Epoch, Figures, Lap, Noise, Span
 from tfvolta.measure.exact import sign_interval, trend
 from tfvolta.measure.peaks import peak_of, utilisation
 from tfvolta.measure.statistics import mad

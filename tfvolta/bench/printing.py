@@ -6,7 +6,9 @@ from typing import Any, Callable, Optional
 
 from rich.console import Console
 
-from tfvolta.bench.result import BenchResult, Comparison, Entry, Figures, Gate, Span
+from tfvolta.bench.judged import Comparison, Gate
+from tfvolta.bench.measured import Entry, Figures, Span
+from tfvolta.bench.result import BenchResult
 from tfvolta.report.style import heading, make_console, new_table
 
 _NOTHING = "-"

@@ -18,7 +18,7 @@ from typing import Callable, Optional, Sequence
 
 from tfvolta.bench.contender import Contender, Course, command
 from tfvolta.bench.entrant import Entrant, slug
-from tfvolta.bench.result import Ending, Lap
+from tfvolta.bench.measured import Ending, Lap
 from tfvolta.bench.turns import Lines
 from tfvolta.launch.guardian import Guardian
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Optional, Sequence
 
 from tfvolta.bench.contender import Contender
-from tfvolta.bench.result import Comparison, Gate
+from tfvolta.bench.judged import Comparison, Gate
 from tfvolta.facts.schema import Facts
 
 ONE_DEVICE, ONE_NODE, SEVERAL_NODES = "one device", "one node", "several nodes"

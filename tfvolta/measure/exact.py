@@ -7,6 +7,7 @@ how often it does.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from typing import Sequence
@@ -111,6 +112,7 @@ def prediction_interval(values: Sequence[float], further: int = 1, confidence: f
     return Interval(mean, mean - half, mean + half, confidence)
 
 
+@functools.lru_cache(maxsize=None)
 def t_quantile(p: float, freedom: int) -> float:
     """The value below which Student's t lies with probability ``p``.
 
