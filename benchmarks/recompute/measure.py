@@ -1,172 +1,137 @@
-"""Peak memory and step time with activations kept and computed again, each in a process of its own; see README.md.
+"""Peak memory and step time with activations kept and computed again, in turns on one device; see README.md.
 
-One JSON line a run goes to the output; a run that fails or takes too long gives a line too.
+    python benchmarks/recompute/measure.py --output results.jsonl
+    python benchmarks/recompute/measure.py --models transformer --ways plain "every 4" "budget 50" --jit off
+
+A way is ``plain``, ``every N`` blocks, or a ``budget`` in percent of what tfvolta estimates for plain training.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
-import statistics
-import subprocess
 import sys
-import time
-from typing import Any
+import tempfile
+from typing import Any, Iterator, Optional, Sequence
 
-ROOT = pathlib.Path(__file__).parents[2]
-SIZES = {"tokens": 128, "width": 1024, "heads": 16, "blocks": 24, "vocabulary": 30522, "pixels": 224}
-DEFAULT_BATCHES = {"transformer": [32, 64], "resnet152": [64, 128]}
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.turn_waves import environ, take_waves  # noqa: E402
+from benchmarks.turns import Contender, Result  # noqa: E402
+from benchmarks.turns_options import add_arguments, options  # noqa: E402
+from benchmarks.turns_summary import Lines, place, summaries  # noqa: E402
+
+WORKER = pathlib.Path(__file__).with_name("worker.py")
+FULL = {"tokens": 128, "width": 1024, "heads": 16, "blocks": 24, "vocabulary": 30522, "pixels": 224}
+TINY = {"tokens": 8, "width": 16, "heads": 2, "blocks": 3, "vocabulary": 50, "pixels": 32}
+BATCH = {"transformer": 64, "resnet152": 128}
+# Bounds of a process's memory, GiB, that together fit onto a card of 141 GB; half as much again as is needed.
+LIMITS_GIB = {"plain off": 30.0, "plain on": 23.0, "budget off": 21.0, "budget on": 18.0, "every": 15.0}
+MEMORY_GOAL, TIME_GOAL = 0.5, 1.35
+GIB = 2**30
 
 
-def arguments() -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     """The command line; defaults are the sizes of BERT-large and ResNet-152."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", default=list(DEFAULT_BATCHES), choices=list(DEFAULT_BATCHES))
-    parser.add_argument("--batches", nargs="+", type=int, help="for every model; by default 32 and 64, or 64 and 128")
-    parser.add_argument("--every", nargs="+", type=int, help="blocks in a segment; by default one number a model")
-    parser.add_argument("--budget-mb", nargs="+", type=int, default=[], help="budgets to try besides")
-    parser.add_argument("--policies", nargs="+", default=["mixed_float16"])
-    parser.add_argument("--jit", nargs="+", default=["off"], choices=["off", "on"])
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--limit-seconds", type=int, default=300, help="for one run, compilation included")
-    parser.add_argument("--output", help="file that lines are added to; standard output in any case")
-    for name, value in SIZES.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def plans(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every run, plain before recomputed."""
-    sys.path.insert(0, str(pathlib.Path(__file__).parent))
-    every = {"transformer": [4], "resnet152": [6]}
-    found = []
-    for model in options.models:
-        ways: list[dict[str, int]] = [{}]
-        ways += [{"every": count} for count in options.every or every[model]]
-        ways += [{"budget_mb": budget} for budget in options.budget_mb]
-        for policy in options.policies:
-            for jit in options.jit:
-                for batch in options.batches or DEFAULT_BATCHES[model]:
-                    found += [
-                        {"model": model, "policy": policy, "jit": jit, "batch": batch, "recompute": way} for way in ways
-                    ]
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--models", nargs="+", default=list(BATCH), choices=list(BATCH))
+    found.add_argument("--ways", nargs="+", default=["plain", "every 4", "budget 40"])
+    found.add_argument("--jit", nargs="+", default=["off", "on"], choices=["off", "on"])
+    found.add_argument("--policy", default="mixed_float16")
+    found.add_argument("--batch", type=int, help="for every model; by default 64 sequences or 128 images")
+    found.add_argument("--tokens", type=int, help="of a sequence; by default 128")
+    found.add_argument("--seconds", type=float, default=1.5, help="of a turn")
+    found.add_argument("--unbounded", action="store_true", help="no bound on the memory of a process")
+    found.add_argument("--tiny", action="store_true", help="sizes for a CPU")
+    found.add_argument("--output", type=pathlib.Path, help="file of JSON lines that is written")
+    found.add_argument("--logs", type=pathlib.Path, help="folder for the logs of the processes")
+    add_arguments(found, rounds=5, discard=0, limit_seconds=560.0, ready_seconds=210.0)
     return found
 
 
-def run_one(plan: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Runs one plan in a process of its own."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps(plan)]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environ = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    started = time.monotonic()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit_seconds, env=environ)
-    except subprocess.TimeoutExpired:
-        return {**plan, "failed": f"not done within {options.limit_seconds} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    if not lines:
-        return {**plan, "failed": done.stderr.strip()[-600:], "seconds": round(time.monotonic() - started, 1)}
-    return {**plan, **json.loads(lines[-1][len("RESULT ") :]), "seconds": round(time.monotonic() - started, 1)}
+def wave(model: str, arguments: argparse.Namespace) -> Iterator[Contender]:
+    """Every way to train a model, with XLA and without."""
+    size = dict(TINY if arguments.tiny else FULL)
+    size.update({"tokens": arguments.tokens} if arguments.tokens else {})
+    batch = arguments.batch or (2 if arguments.tiny else BATCH[model])
+    for jit in arguments.jit:
+        for way in arguments.ways:
+            kind = way.split()[0]
+            limit = LIMITS_GIB.get(f"{kind} {jit}") or LIMITS_GIB[kind]
+            plan = {"model": model, "policy": arguments.policy, "jit": jit, "batch": batch, "way": way, "size": size}
+            plan.update(seconds=arguments.seconds, limit_gib=None if arguments.unbounded else limit)
+            group = f"{model}, XLA {jit}"
+            command = [sys.executable, str(WORKER), json.dumps(plan)]
+            yield Contender(f"{model} {jit} {way}".replace(" ", "-"), group, command, environ(), way == "plain")
 
 
-def measured(plan: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Trains in this process; figures of it."""
-    sys.path.insert(0, str(pathlib.Path(__file__).parent))
-    import tensorflow as tf
-    from workload import MODELS, data_of, keras_of_process
-
-    from tfvolta.callbacks import GradientCheckpointing
-
-    keras = keras_of_process()
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
-    keras.mixed_precision.set_global_policy(plan["policy"])
-    size = {name: getattr(options, name) for name in SIZES}
-    keras.utils.set_random_seed(1)
-    model = MODELS[plan["model"]](keras, size)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(1e-5), loss, jit_compile=plan["jit"] == "on")
-    clock = _clock(keras)
-    callback = GradientCheckpointing(**plan["recompute"]) if plan["recompute"] else None
-    callbacks = [clock] if callback is None else [callback, clock]
-    data = data_of(plan["model"], size, plan["batch"], options.warmup + options.steps)
-    history = model.fit(data, verbose=0, callbacks=callbacks)
-    times = [after - before for before, after in zip(clock.times, clock.times[1:])][options.warmup - 1 :]
-    result = {
-        "keras": keras.__version__,
-        "tensorflow": tf.__version__,
-        "device": _device(tf),
-        "parameters": model.count_params(),
-        "step_ms": round(1000 * statistics.median(times), 3),
-        "step_ms_spread": [round(1000 * value, 3) for value in (min(times), max(times))],
-        "loss": history.history["loss"][-1],
-        **_memory(tf),
-    }
-    if callback is not None:
-        outcome = callback.session.endings["recompute"].outcome
-        result["outcome"] = {"status": outcome.status.value, "message": outcome.message}
-        result["estimated_saved_bytes"] = outcome.observed.get("saved_bytes")
-        result["segments"] = len(outcome.observed.get("segments", ()))
-    return result
+def with_memory(rows: list[dict[str, Any]], result: Result) -> list[dict[str, Any]]:
+    """Summaries with bytes: the peak of any turn, what is above weights and optimiser, and that without gradients."""
+    references: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        facts = result.facts.get(row["contender"], {})
+        row.update({name: facts.get(name) for name in ("segments", "outcome", "estimated_saved_bytes")})
+        row.update({name: facts.get(name) for name in ("gradient_bytes", "estimated_activation_bytes")})
+        row.update({name: facts.get(name) for name in ("warm_up_seconds", "warm_up_parts", "first_step_peak_bytes")})
+        turns = [turn for turn in result.rows if turn["contender"] == row["contender"] and "peak_bytes" in turn]
+        if turns:
+            row["peak_bytes"] = max(turn["peak_bytes"] for turn in turns)
+            row["resident_bytes"] = turns[-1]["resident_bytes"]
+            row["above_bytes"] = row["peak_bytes"] - row["resident_bytes"]
+        if "against" not in row:
+            references[row["group"]] = row
+    for row in rows:
+        plain = references.get(row["group"], {})
+        if "against" in row and row.get("above_bytes") and plain.get("above_bytes"):
+            gradients = row["gradient_bytes"]
+            row["memory_ratio"] = row["above_bytes"] / plain["above_bytes"]
+            row["memory_ratio_without_gradients"] = (row["above_bytes"] - gradients) / (
+                plain["above_bytes"] - gradients
+            )
+            row["meets"] = row["memory_ratio"] <= MEMORY_GOAL and row["time_ratio"]["estimate"] <= TIME_GOAL
+    return rows
 
 
-def _clock(keras: Any) -> Any:
-    class Clock(keras.callbacks.Callback):
-        """When each step was over; reading the loss waits for the device."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.times: list[float] = []
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            float((logs or {}).get("loss", 0.0))
-            self.times.append(time.perf_counter())
-
-    return Clock()
-
-
-def _device(tf: Any) -> str:
-    gpus = tf.config.list_physical_devices("GPU")
-    return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name")) if gpus else "CPU"
-
-
-def _memory(tf: Any) -> dict[str, Any]:
-    """Peak bytes of the first GPU, and what of them is neither weights nor the optimiser's state."""
-    if not tf.config.list_logical_devices("GPU"):
-        return {"peak_bytes": None, "why": "TensorFlow counts no bytes on a CPU"}
-    info = tf.config.experimental.get_memory_info("GPU:0")
-    return {
-        "peak_bytes": info["peak"],
-        "resident_bytes": info["current"],
-        "above_bytes": info["peak"] - info["current"],
-    }
+def line_of(row: dict[str, Any]) -> str:
+    """A row for a terminal."""
+    name = f"{row['contender']:28}"
+    if "step_ms" not in row:
+        return f"{name} nothing measured: {row.get('left_out', 'no time')[-260:]}"
+    said = f"{name} {row['step_ms']:8.2f} ms, {row['rounds']} rounds, ready in {row['warm_up_seconds']:.0f} s"
+    if "time_ratio" in row:
+        ratio = row["time_ratio"]
+        said += f", time x{ratio['estimate']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+    if "peak_bytes" in row:
+        parts = [row[f"{part}_bytes"] / GIB for part in ("peak", "resident", "above")]
+        said += f", GiB {parts[0]:.2f} peak, {parts[1]:.2f} resident, {parts[2]:.2f} above"
+    if "memory_ratio" in row:
+        said += f", memory x{row['memory_ratio']:.3f} (without gradients x{row['memory_ratio_without_gradients']:.3f})"
+        said += ": meets the goals" if row["meets"] else ": MISSES a goal"
+    status = (row.get("outcome") or {}).get("status", "")
+    return f"{said} {status} {row.get('segments') or ''}".rstrip()
 
 
-def main() -> None:
-    """Runs every plan, and prints the ratios of each to the plain run before it."""
-    options = arguments()
-    if options.one:
-        print("RESULT " + json.dumps(measured(json.loads(options.one), options)))
-        return
-    plain: dict[str, Any] = {}
-    for plan in plans(options):
-        found = run_one(plan, options)
-        if not plan["recompute"]:
-            plain = found
-        elif found.get("step_ms") and plain.get("step_ms"):
-            found["time_ratio"] = round(found["step_ms"] / plain["step_ms"], 3)
-            if found.get("above_bytes") and plain.get("above_bytes"):
-                found["memory_ratio"] = round(found["above_bytes"] / plain["above_bytes"], 3)
-        line = json.dumps(found)
-        print(line, flush=True)
-        if options.output:
-            with open(options.output, "a", encoding="utf-8") as file:
-                file.write(line + "\n")
+def main(given: Optional[Sequence[str]] = None) -> int:
+    """Measures, and prints the figures last; 1 where a process was left out."""
+    arguments = parser().parse_args(given)
+    with tempfile.TemporaryDirectory(prefix="recompute_") as made:
+        folder = arguments.logs or pathlib.Path(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        asked, lines = options(arguments), Lines(arguments.output)
+        lines({"place": place(asked), "command": sys.argv, "sizes": TINY if arguments.tiny else FULL})
+        waves = [list(wave(model, arguments)) for model in arguments.models]
+        result, measured = take_waves(waves, asked, folder, lines)
+        found = with_memory(summaries(measured, result, asked), result)
+        for row in found:
+            lines(row)
+    for row in found:
+        if row.get("outcome"):
+            print(f"{row['contender']}: {row['outcome']['message']}")
+    print("\n".join(line_of(row) for row in found))
+    return int(bool(result.left_out or result.interrupted))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

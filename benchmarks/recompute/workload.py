@@ -1,19 +1,11 @@
-"""The two models that are measured, of any size, on the Keras of this process."""
+"""The two models that are measured, of any size, on any Keras."""
 
 from __future__ import annotations
 
-import importlib
-import os
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-
-def keras_of_process() -> Any:
-    """The Keras that ``tf.keras`` means here."""
-    legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
-    return importlib.import_module("tf_keras" if legacy and not tf.__version__.startswith("2.15") else "keras")
 
 
 def transformer(keras: Any, size: dict[str, int]) -> Any:
@@ -41,8 +33,8 @@ def resnet152(keras: Any, size: dict[str, int]) -> Any:
 MODELS = {"transformer": transformer, "resnet152": resnet152}
 
 
-def data_of(name: str, size: dict[str, int], batch: int, steps: int) -> Any:
-    """So many batches, the same one each time, of a static shape."""
+def data_of(name: str, size: dict[str, int], batch: int) -> Any:
+    """The same batch again and again, of a static shape."""
     random = np.random.default_rng(0)
     if name == "transformer":
         inputs: Any = random.integers(0, size["vocabulary"], (batch, size["tokens"])).astype("int32")
@@ -51,4 +43,4 @@ def data_of(name: str, size: dict[str, int], batch: int, steps: int) -> Any:
         inputs = random.random((batch, size["pixels"], size["pixels"], 3), dtype="float32")
         labels = random.integers(0, 1000, batch)
     one = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch, drop_remainder=True).cache()
-    return one.repeat(steps).prefetch(2)
+    return one.repeat().prefetch(2)

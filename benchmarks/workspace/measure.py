@@ -1,105 +1,103 @@
-"""Memory against speed over limits of cuDNN's scratch memory, one JSON line a limit, on a GPU.
+"""Memory against speed over limits of cuDNN's scratch memory, in turns on one GPU.
 
-    python benchmarks/workspace/measure.py --model ResNet50 --batch 128 --limits 64,128,256,512,1024,2048,4096,8192
+    python benchmarks/workspace/measure.py --output results.jsonl
+    python benchmarks/workspace/measure.py --limits 64 1024 default --policies float32 --batch 64
 
-TensorFlow's convolution kernels read the limit once a process, so each limit is measured in a process of its own; the
-order is shuffled and gone through ``--rounds`` times, so that drift of a shared host falls on all of them. A limit that
-runs out of memory is a line, too. Each line has the median step time with its spread, images a second, the peak of the
-allocator without and with the search for algorithms (first step), the card, the versions and the command. XLA is off:
-it has a search of its own, which does not read this limit.
+Convolution kernels read the limit once a process, so that each limit is a process; those of one policy are up at the
+same time and take turns. A limit that runs out of memory is a line, too. XLA is off: it has a search of its own, which
+does not read this limit.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import random
-import subprocess
+import pathlib
 import sys
-import time
-from typing import Any
+import tempfile
+from typing import Any, Iterator, Optional, Sequence
 
-VARIABLE = "TF_CUDNN_WORKSPACE_LIMIT_IN_MB"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.turn_waves import environ, take_waves  # noqa: E402
+from benchmarks.turns import Contender, Result  # noqa: E402
+from benchmarks.turns_options import add_arguments, options  # noqa: E402
+from benchmarks.turns_summary import Lines, place, summaries  # noqa: E402
+
+WORKER = pathlib.Path(__file__).with_name("worker.py")
+GIB = 2**30
 
 
-def parsed(words: list[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="ResNet50", help="a class of keras.applications")
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--size", type=int, default=224, help="pixels of an image's side")
-    parser.add_argument("--policy", default="mixed_float16", choices=("float32", "mixed_float16"))
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--limits", default="64,128,256,512,1024,2048,4096,8192", help="MiB")
-    parser.add_argument("--one", action="store_true", help="measure in this process, with the limit of the environment")
-    return parser.parse_args(words)
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--model", default="ResNet50", help="a class of keras.applications")
+    found.add_argument("--batch", type=int, default=128)
+    found.add_argument("--pixels", type=int, default=224, help="of an image's side")
+    found.add_argument("--policies", nargs="+", default=["mixed_float16", "float32"])
+    found.add_argument("--limits", nargs="+", default=["64", "256", "1024", "4096", "default"], help="MiB, or default")
+    found.add_argument("--seconds", type=float, default=1.0, help="of a turn")
+    found.add_argument("--gib", type=float, default=25.0, help="bound on the memory of a process; 0 for none")
+    found.add_argument("--output", type=pathlib.Path, help="file of JSON lines that is written")
+    found.add_argument("--logs", type=pathlib.Path, help="folder for the logs of the processes")
+    add_arguments(found, rounds=4, discard=0, limit_seconds=140.0, ready_seconds=55.0, turn_seconds=20.0)
+    return found
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Trains a few steps in this process; the figures."""
-    import numpy as np
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        raise SystemExit("no GPU: the limit is one of cuDNN's")
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
-    keras = tf.keras
-    keras.mixed_precision.set_global_policy(arguments.policy)
-    model = getattr(keras.applications, arguments.model)(weights=None)
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "sparse_categorical_crossentropy", jit_compile=False)
-    x = np.random.default_rng(0).random((arguments.batch, arguments.size, arguments.size, 3), dtype="float32")
-    y = np.zeros(arguments.batch, "int64")
-    model.train_on_batch(x, y)
-    first_peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    tf.config.experimental.reset_memory_stats("GPU:0")
-    seconds = []
-    for _ in range(arguments.steps):
-        started = time.perf_counter()
-        float(np.ravel(model.train_on_batch(x, y))[0])  # waits for the device
-        seconds.append(time.perf_counter() - started)
-    quarter, median, three_quarters = (float(each) for each in np.percentile(seconds, [25, 50, 75]))
-    details = tf.config.experimental.get_device_details(gpus[0])
-    return {
-        "step_seconds": median,
-        "step_seconds_quartiles": [quarter, three_quarters],
-        "images_per_second": arguments.batch / median,
-        "first_step_peak_bytes": int(first_peak),
-        "peak_bytes": int(tf.config.experimental.get_memory_info("GPU:0")["peak"]),
-        "gpu": details.get("device_name"),
-        "compute_capability": details.get("compute_capability"),
-        "tensorflow": tf.__version__,
-        "cudnn": tf.sysconfig.get_build_info().get("cudnn_version"),
-    }
+def wave(policy: str, arguments: argparse.Namespace) -> Iterator[Contender]:
+    """Every limit under one policy; the reference is TensorFlow's own, or the last one."""
+    sizes = [arguments.model, str(arguments.batch), str(arguments.pixels), policy]
+    for limit in arguments.limits:
+        command = [sys.executable, str(WORKER), *sizes, limit, str(arguments.seconds), str(arguments.gib)]
+        name = f"{policy}-{limit}"
+        yield Contender(name, policy, command, environ(), limit == arguments.limits[-1])
 
 
-def in_a_process(limit_mb: int, words: list[str], number: int) -> dict[str, Any]:
-    """One limit, measured in a process of its own; what it printed last where it failed."""
-    environ = {**os.environ, VARIABLE: str(limit_mb), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run([sys.executable, __file__, *words, "--one"], env=environ, capture_output=True, text=True)
-    line: dict[str, Any] = {"limit_mb": limit_mb, "round": number, "command": ["measure.py", *words]}
-    if done.returncode == 0:
-        return {**line, "fits": True, **json.loads(done.stdout.splitlines()[-1])}
-    said = [text for text in done.stderr.splitlines() if text.strip()]
-    out_of_memory = any("OOM" in text or "out of memory" in text.lower() for text in said)
-    return {**line, "fits": False, "out_of_memory": out_of_memory, "error": said[-1] if said else str(done.returncode)}
+def with_memory(rows: list[dict[str, Any]], result: Result) -> list[dict[str, Any]]:
+    """Summaries with the allocator's peaks: of any turn, and of the first step, in which kernels are searched for."""
+    for row in rows:
+        facts = result.facts.get(row["contender"], {})
+        turns = [turn for turn in result.rows if turn["contender"] == row["contender"] and "peak_bytes" in turn]
+        row["first_step_peak_bytes"] = facts.get("first_step_peak_bytes")
+        row["warm_up_seconds"] = facts.get("warm_up_seconds")
+        if turns:
+            row["peak_bytes"] = max(turn["peak_bytes"] for turn in turns)
+            row["resident_bytes"] = turns[-1]["resident_bytes"]
+        reason = row.get("left_out", "")
+        row["out_of_memory"] = any(word in reason for word in ("OOM", "out of memory", "ResourceExhausted"))
+    return rows
 
 
-def main() -> None:
-    """Measures all limits."""
-    words = sys.argv[1:]
-    arguments = parsed(words)
-    if arguments.one:
-        print(json.dumps(measure(arguments)))
-        return
-    limits = [int(limit) for limit in arguments.limits.split(",")]
-    for number in range(arguments.rounds):
-        for limit_mb in random.Random(number).sample(limits, len(limits)):
-            print(json.dumps(in_a_process(limit_mb, words, number)), flush=True)
+def line_of(row: dict[str, Any]) -> str:
+    """A row for a terminal."""
+    name = f"{row['contender']:24}"
+    if "step_ms" not in row:
+        return f"{name} nothing measured: {row.get('left_out', 'no time')[-260:]}"
+    said = f"{name} {row['step_ms']:8.2f} ms, {row['rounds']} rounds, ready in {row['warm_up_seconds']:.0f} s"
+    if "time_ratio" in row:
+        ratio = row["time_ratio"]
+        said += f", time x{ratio['estimate']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+    if "peak_bytes" in row:
+        said += f", GiB {row['peak_bytes'] / GIB:.2f} peak, {row['first_step_peak_bytes'] / GIB:.2f} in the first step"
+    return said
+
+
+def main(given: Optional[Sequence[str]] = None) -> int:
+    """Measures, and prints the figures last; 1 where a process was left out."""
+    arguments = parser().parse_args(given)
+    with tempfile.TemporaryDirectory(prefix="workspace_") as made:
+        folder = arguments.logs or pathlib.Path(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        asked, lines = options(arguments), Lines(arguments.output)
+        lines({"place": place(asked), "command": sys.argv, "model": arguments.model, "batch": arguments.batch})
+        waves = [list(wave(policy, arguments)) for policy in arguments.policies]
+        result, measured = take_waves(waves, asked, folder, lines)
+        found = with_memory(summaries(measured, result, asked), result)
+        for row in found:
+            lines(row)
+    print("\n".join(line_of(row) for row in found))
+    return int(bool(result.left_out or result.interrupted))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
