@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import types
 from typing import Any, Callable, ContextManager, Iterator, Optional
 
 import tensorflow as tf
@@ -16,10 +15,7 @@ import tensorflow as tf
 from tfvolta.bridge import keras2_layers, running_fit
 from tfvolta.bridge.keras2_package import Package, load_package
 from tfvolta.bridge.recompute_call import is_due
-from tfvolta.bridge.recompute_graph import Adapter, GraphPlan, Node, run_graph
-
-PLAN = "_tfvolta_recompute"
-_RUN = "_run_internal_graph"
+from tfvolta.bridge.recompute_graph import PLAN, Node, PlannedGraphs, run_graph
 
 
 class _Held:
@@ -33,8 +29,26 @@ class _Held:
         return self._tensor
 
 
-class _Graphs(Adapter):
+def _run_by_plan(self: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    """Replaces ``Functional._run_internal_graph``."""
+    plan = self.__dict__.get(PLAN)
+    if plan is None or not is_due():
+        return type(self)._run_internal_graph(self, inputs, training=training, mask=mask)
+    flat = self._flatten_to_reference_inputs(inputs)
+    masks = [None] * len(flat) if mask is None else self._flatten_to_reference_inputs(mask)
+    tensors = {}
+    for symbol, value, its_mask in zip(self.inputs, flat, masks):
+        value._keras_mask = its_mask
+        tensors[str(id(symbol))] = self._conform_to_reference_input(value, ref_input=symbol)
+    run_graph(plan.adapter, self, plan, tensors, None)
+    return tf.nest.pack_sequence_as(self._nested_outputs, [tensors[str(id(symbol))] for symbol in self.outputs])
+
+
+class _Graphs(PlannedGraphs):
     """Functional graphs of Keras 2.15 and tf_keras."""
+
+    keras_run = "_run_internal_graph"
+    run_by_plan = staticmethod(_run_by_plan)
 
     def __init__(self, package: Package):
         self.package = package
@@ -83,16 +97,6 @@ class _Graphs(Adapter):
     def output_keys(self, graph: Any) -> list[Any]:
         """See ``Adapter``."""
         return [str(id(tensor)) for tensor in graph.outputs]
-
-    def install(self, graph: Any, plan: GraphPlan) -> None:
-        """Makes a graph run by a plan."""
-        graph.__dict__[PLAN] = plan
-        graph.__dict__[_RUN] = types.MethodType(_run_by_plan, graph)
-
-    def uninstall(self, graph: Any) -> None:
-        """Makes a graph run as Keras runs it."""
-        graph.__dict__.pop(PLAN, None)
-        graph.__dict__.pop(_RUN, None)
 
 
 class Keras2Recompute(_Graphs):
@@ -183,18 +187,3 @@ class Keras2Recompute(_Graphs):
 def adapter(stack: str) -> Keras2Recompute:
     """The adapter of a stack."""
     return Keras2Recompute(load_package(stack))
-
-
-def _run_by_plan(self: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-    """Replaces ``Functional._run_internal_graph``."""
-    plan = self.__dict__.get(PLAN)
-    if plan is None or not is_due():
-        return type(self)._run_internal_graph(self, inputs, training=training, mask=mask)
-    flat = self._flatten_to_reference_inputs(inputs)
-    masks = [None] * len(flat) if mask is None else self._flatten_to_reference_inputs(mask)
-    tensors = {}
-    for symbol, value, its_mask in zip(self.inputs, flat, masks):
-        value._keras_mask = its_mask
-        tensors[str(id(symbol))] = self._conform_to_reference_input(value, ref_input=symbol)
-    run_graph(plan.adapter, self, plan, tensors, None)
-    return tf.nest.pack_sequence_as(self._nested_outputs, [tensors[str(id(symbol))] for symbol in self.outputs])

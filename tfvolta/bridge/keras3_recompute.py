@@ -7,7 +7,6 @@ Source: keras/src/models/functional.py and keras/src/ops/function.py, ``_run_thr
 from __future__ import annotations
 
 import contextlib
-import types
 from typing import Any, Callable, ContextManager, Iterator, Optional
 
 import keras
@@ -16,15 +15,28 @@ from keras.src.backend.common import global_state
 
 from tfvolta.bridge import keras3_layers, keras3_probe
 from tfvolta.bridge.recompute_call import is_due
-from tfvolta.bridge.recompute_graph import Adapter, GraphPlan, Node, run_graph
+from tfvolta.bridge.recompute_graph import PLAN, Node, PlannedGraphs, run_graph
 
-PLAN = "_tfvolta_recompute"
-_RUN = "_run_through_graph"
 _SURROUNDINGS = ("current_call_ctx", "autocast_scope", "name_scope_stack")
 
 
-class _Graphs(Adapter):
+def _run_by_plan(self: Any, inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
+    """Replaces ``Function._run_through_graph``."""
+    plan = self.__dict__.get(PLAN)
+    flat = tree.flatten(inputs)
+    symbolic = any(isinstance(tensor, keras.KerasTensor) for tensor in flat)
+    if plan is None or call_fn is not None or symbolic or not is_due():
+        return type(self)._run_through_graph(self, inputs, operation_fn=operation_fn, call_fn=call_fn)
+    tensors = {id(symbol): value for symbol, value in zip(self.inputs, flat)}
+    run_graph(plan.adapter, self, plan, tensors, operation_fn)
+    return tree.pack_sequence_as(self._outputs_struct, [tensors[id(symbol)] for symbol in self.outputs])
+
+
+class _Graphs(PlannedGraphs):
     """Functional graphs of Keras 3."""
+
+    keras_run = "_run_through_graph"
+    run_by_plan = staticmethod(_run_by_plan)
 
     def graph_of(self, layer: Any) -> Optional[Any]:
         """See ``Adapter``."""
@@ -65,16 +77,6 @@ class _Graphs(Adapter):
     def output_keys(self, graph: Any) -> list[Any]:
         """See ``Adapter``."""
         return [id(tensor) for tensor in graph.outputs]
-
-    def install(self, graph: Any, plan: GraphPlan) -> None:
-        """Makes a graph run by a plan."""
-        graph.__dict__[PLAN] = plan
-        graph.__dict__[_RUN] = types.MethodType(_run_by_plan, graph)
-
-    def uninstall(self, graph: Any) -> None:
-        """Makes a graph run as Keras runs it."""
-        graph.__dict__.pop(PLAN, None)
-        graph.__dict__.pop(_RUN, None)
 
 
 class Keras3Recompute(_Graphs):
@@ -138,15 +140,3 @@ class Keras3Recompute(_Graphs):
     def convert(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """A layer's ``call`` as Keras runs it."""
         return call
-
-
-def _run_by_plan(self: Any, inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
-    """Replaces ``Function._run_through_graph``."""
-    plan = self.__dict__.get(PLAN)
-    flat = tree.flatten(inputs)
-    symbolic = any(isinstance(tensor, keras.KerasTensor) for tensor in flat)
-    if plan is None or call_fn is not None or symbolic or not is_due():
-        return type(self)._run_through_graph(self, inputs, operation_fn=operation_fn, call_fn=call_fn)
-    tensors = {id(symbol): value for symbol, value in zip(self.inputs, flat)}
-    run_graph(plan.adapter, self, plan, tensors, operation_fn)
-    return tree.pack_sequence_as(self._outputs_struct, [tensors[id(symbol)] for symbol in self.outputs])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, ContextManager, Iterator, Optional, Protocol, Sequence
+import types
+from typing import Any, Callable, ClassVar, ContextManager, Iterator, Optional, Protocol, Sequence
 
 from tfvolta.bridge.recompute_call import recomputed
 from tfvolta.bridge.recompute_records import SegmentState
@@ -11,6 +12,7 @@ from tfvolta.footprint.layer import bytes_of
 from tfvolta.footprint.segments import Span
 
 Key = Any  # by which a Keras names a symbolic tensor
+PLAN = "_tfvolta_recompute"  # where a graph that runs by a plan has it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,28 @@ class GraphPlan:
 
     def __deepcopy__(self, memo: Any) -> None:
         """A copied model runs as Keras runs it."""
+
+
+class PlannedGraphs(Adapter):
+    """Puts plans on graphs: a graph that has one runs by it, through a method of its own in place of Keras's.
+
+    Attributes:
+        keras_run: Name of Keras's method that runs a graph.
+        run_by_plan: What takes its place; called with the graph and what Keras's method is called with.
+    """
+
+    keras_run: ClassVar[str]
+    run_by_plan: ClassVar[Callable[..., Any]]
+
+    def install(self, graph: Any, plan: GraphPlan) -> None:
+        """Makes a graph run by a plan."""
+        graph.__dict__[PLAN] = plan
+        graph.__dict__[self.keras_run] = types.MethodType(type(self).run_by_plan, graph)
+
+    def uninstall(self, graph: Any) -> None:
+        """Makes a graph run as Keras runs it."""
+        graph.__dict__.pop(PLAN, None)
+        graph.__dict__.pop(self.keras_run, None)
 
 
 def blocks(nodes: Sequence[Node]) -> list[Span]:
