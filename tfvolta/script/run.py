@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 from types import ModuleType
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from tfvolta.bridge import bridge_for, bridge_for_stack
 from tfvolta.bridge.base import Hooks
@@ -32,12 +32,14 @@ class ScriptRun:
     Attributes:
         fits: Calls of ``fit`` so far.
         error: The first error of tfvolta's own that was raised into the script, whether or not the script caught it.
+        alter_fit: Changes the arguments of a ``fit`` once the plan has; the same arguments where nobody sets it.
     """
 
     def __init__(self, session: Session):
         self.session = session
         self.fits = 0
         self.error: Optional[TfvoltaError] = None
+        self.alter_fit: Callable[[dict[str, Any]], dict[str, Any]] = lambda arguments: arguments
         self._undo_intercepts: list[Any] = []
         self._hook = AfterImport(
             {
@@ -102,7 +104,9 @@ class ScriptRun:
             after_compile=self._compiled,
             fit_callbacks=self._fit_callbacks,
             after_fit=lambda model: self._notice(sys.exc_info()[1]),
-            fit_arguments=self._fit_arguments,
+            fit_arguments=lambda model, arguments: self.alter_fit(
+                fit_arguments(self.session, bridge_for(model), model, arguments)
+            ),
         )
         self._undo_intercepts.append(bridge_for_stack(stack).intercept(hooks))
 
@@ -130,9 +134,6 @@ class ScriptRun:
         joined.sort(key=lambda callback: isinstance(callback, Progress))  # at the end; the others keep their order
         # The list is made just outside of fit, which has not looked at its data yet.
         return bridge_for(model).callback_list(joined, model, deferred=True, **_list_arguments(arguments))
-
-    def _fit_arguments(self, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-        return fit_arguments(self.session, bridge_for(model), model, arguments)
 
     @contextlib.contextmanager
     def _noticing(self) -> Iterator[None]:

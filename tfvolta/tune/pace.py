@@ -7,6 +7,7 @@ import time
 from typing import Any, Callable, Optional
 
 from tfvolta.callbacks.base import Callback, Logs
+from tfvolta.tune.block_clock import BlockClock
 from tfvolta.tune.speed_request import Lines, SpeedRequest
 
 
@@ -33,8 +34,7 @@ class Pace(Callback):
         self._request, self._lines, self._done = request, lines, done
         self._calls = self._blocks = self._position = 0
         self._first_end: Optional[float] = None
-        self._piece: Optional[tuple[float, Optional[int], int]] = None  # began, examples of the epoch then, batches
-        self._block = (0.0, 0, 0)  # seconds, examples, batches of the pieces that are over
+        self._clock = BlockClock()
         self._examples_known = True
         self._before = (0, 0.0)  # examples of the epochs that are over, and the sum of their losses
 
@@ -46,7 +46,7 @@ class Pace(Callback):
         """An epoch's iterator is about to be made."""
         self._position = 0
         if self._warm():
-            self._piece = (time.perf_counter(), 0, self.batches)
+            self._clock.start(0, self.batches)
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Starts the clock of the first call."""
@@ -63,21 +63,16 @@ class Pace(Callback):
         self._position = position
         if self._calls == 1:
             self._first_call(logs)
-        elif self._piece is not None:
-            if self._block[0] + time.perf_counter() - self._piece[0] >= self._request.block_seconds:
+        elif self._clock.is_running:
+            if self._clock.seconds >= self._request.block_seconds:
                 self._end_block(logs)
         elif self._warm():
-            examples = self._wait()
-            self._piece = (time.perf_counter(), examples, self.batches)
-
-    def on_test_begin(self, logs: Logs = None) -> None:
-        """Inside an epoch this is validation."""
-        self._end_piece()
+            self._clock.start(self._wait(), self.batches)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Stops the clock until the next epoch, and keeps the epoch's loss."""
         examples = self._wait() or self._position
-        self._end_piece(examples)
+        self._clock.stop(examples, self.batches)
         loss = _number(logs)
         if loss is not None:
             self._before = (self._before[0] + examples, self._before[1] + examples * loss)
@@ -105,31 +100,18 @@ class Pace(Callback):
             self.bridge.step_counts(self.model)
         return examples
 
-    def _end_piece(self, examples: Optional[int] = None) -> None:
-        if self._piece is None:
-            return
-        examples = self._wait() if examples is None else examples
-        began, before, batches = self._piece
-        seconds, all_examples, all_batches = self._block
-        self._block = (
-            seconds + time.perf_counter() - began,
-            all_examples + (examples or 0) - (before or 0),
-            all_batches + self.batches - batches,
-        )
-        self._piece = None
-
     def _end_block(self, logs: Logs) -> None:
         examples = self._wait()
-        self._end_piece(examples)
-        seconds, counted, batches = self._block
-        self._block, self._blocks = (0.0, 0, 0), self._blocks + 1
+        self._clock.stop(examples, self.batches)
+        seconds, counted, batches = self._clock.take()
+        self._blocks += 1
         known = self._examples_known and counted > 0
         self._lines.say(
             "block", seconds=seconds, batches=batches, examples=counted if known else None, loss=self._loss(logs)
         )
         if self._blocks >= self._request.blocks:
             self._done(self.model)
-        self._piece = (time.perf_counter(), examples, self.batches)
+        self._clock.start(examples, self.batches)
 
     def _loss(self, logs: Logs) -> Optional[tuple[int, float]]:
         """Examples (batches where they are not counted) since the first, and the mean loss over them."""

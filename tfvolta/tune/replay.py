@@ -77,8 +77,8 @@ class Replay:
         usual = statistics.median(each.share for each in self.found)
         return (
             f"{self.model} on {self.stack}: {100 * self.least_share:.1f} % of the best of {self.points} points at "
-            f"worst, {100 * usual:.1f} % in the median of {len(self.found)} seeds, with {self.most_trials} trials at most; "
-            f"the best is {self.gain:.2f}x the baseline"
+            f"worst, {100 * usual:.1f} % in the median of {len(self.found)} seeds, "
+            f"with at most {self.most_trials} trials; the best is {self.gain:.2f}x the baseline"
         )
 
 

@@ -39,18 +39,19 @@ class TimedRun(ScriptRun):
         super().__init__(session)
         self._request, self._lines = request, lines
         self.pace = Pace(request, lines, self._done)
+        self.alter_fit = self._for_long
 
     @property
     def _is_timed(self) -> bool:
         return self.fits == self._request.fit - 1
 
-    def _fit_arguments(self, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-        changed = super()._fit_arguments(model, arguments)
+    def _for_long(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A fit that goes on until enough was timed, without validation."""
         if not self._is_timed:
-            return changed
-        epochs = changed.get("epochs") or 1
+            return arguments
+        epochs = arguments.get("epochs") or 1
         self._lines.say("timed", epochs=epochs)
-        return {**changed, "epochs": max(epochs, _EPOCHS), "validation_freq": 2 * _EPOCHS}
+        return {**arguments, "epochs": max(epochs, _EPOCHS), "validation_freq": 2 * _EPOCHS}
 
     def _fit_callbacks(self, model: Any, callbacks: Any, arguments: Mapping[str, Any]) -> Any:
         if not self._is_timed:

@@ -1,0 +1,273 @@
+"""A whole search: the space, the trials, the repeats at the end, and the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import Any, Callable, Optional, Sequence
+
+from tfvolta.errors import ConfigError, Problem
+from tfvolta.facts.probe import probe
+from tfvolta.script.source import check_script, layers_named_in
+from tfvolta.tune.candidates import CANDIDATES, Situation, Words
+from tfvolta.tune.confirmation import Confirmed, Part, Rounds, confirm
+from tfvolta.tune.fingerprint import fingerprint, machine_of, versions_of
+from tfvolta.tune.history import History
+from tfvolta.tune.loss_guard import common_examples
+from tfvolta.tune.plan_rules import PlanRules, resolved
+from tfvolta.tune.progress import Progress
+from tfvolta.tune.result import Overhead, TuneResult
+from tfvolta.tune.search import Budget, Search, Tried
+from tfvolta.tune.space import Space, axes_for
+from tfvolta.tune.speed_process import Decide, Limits, SpeedProcess
+from tfvolta.tune.speed_request import SpeedRequest
+from tfvolta.tune.speed_trial import SpeedTrial
+from tfvolta.tune.verdict import sentence_of
+
+BLOCKS = 16
+_MULTI_PROCESS = ("multi_worker_mirrored", "horovod", "parameter_server")
+_MOST_CONFIRMED = 2  # configs whose repeats are made: the next best follows one whose loss leaves the band
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneRequest:
+    """What is to be searched.
+
+    Attributes:
+        config: Config file or template; None for the embedded default.
+        overrides: ``KEY=VALUE`` words on top of it.
+        script: The training script.
+        arguments: Its own.
+        directory: Folder of history and results.
+        allowed: Groups of settings that may change results.
+        tries: Settings to compare with the baseline instead of a search.
+        budget: How long to search.
+        limits: What a trial may take.
+        measure_seconds: Of timed steps in a whole trial.
+        repeats: Rounds at the end.
+        fit: Which call of ``fit`` is timed.
+        fresh: Whether nothing is taken from history.
+        command: The command line.
+    """
+
+    config: Optional[str]
+    overrides: Words
+    script: str
+    arguments: Words
+    directory: Path
+    allowed: tuple[str, ...] = ()
+    tries: Words = ()
+    budget: Budget = dataclasses.field(default_factory=Budget)
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    measure_seconds: float = 4.0
+    repeats: int = 4
+    fit: int = 1
+    fresh: bool = False
+    command: tuple[str, ...] = ()
+
+
+class Tuner:
+    """Makes one search.
+
+    Attributes:
+        request: What is searched.
+        search: The search itself, once it runs.
+    """
+
+    def __init__(self, request: TuneRequest, told_to_end: Callable[[], bool], progress: Progress):
+        """Prepares; nothing is started yet.
+
+        Args:
+            request: What to search.
+            told_to_end: Whether somebody wants the search to end.
+            progress: Shows how far it is.
+
+        Raises:
+            TfvoltaError: The config cannot work here, or the script cannot be read.
+        """
+        self._began, self._cpu = time.monotonic(), time.process_time()
+        check_script(request.script)
+        self.request, self._progress = request, progress
+        self._facts = probe()
+        layers = layers_named_in(request.script)
+        self._rules = PlanRules(request.config, request.overrides, self._facts, os.environ, layers)
+        self._config = self._rules.load()
+        _refuse_several(self._config)
+        self._rules.plan().check()
+        self._seed = self._config.run.seed or 0
+        self._process = SpeedProcess(request.limits, told_to_end, progress.tick)
+        self._space = Space(() if request.tries else axes_for(self._situation, request.allowed))
+        self._rules.apply(self._space)
+        self.search: Optional[Search] = None
+
+    @property
+    def _situation(self) -> Situation:
+        return Situation(self._config, self._facts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for searches that may share trials."""
+        request = self.request
+        how: dict[str, Any] = {"blocks": BLOCKS, "seconds": request.measure_seconds, "fit": request.fit}
+        if request.fresh:
+            how["fresh"] = time.time_ns()
+        return fingerprint(request.script, request.arguments, self._config, self._facts, how)
+
+    def run(self) -> TuneResult:
+        """Searches.
+
+        Raises:
+            TuneError: The script cannot be measured, or the history not be read or written.
+            InterruptedTrialError: The search was told to end; what was measured is kept.
+        """
+        history = History(self.request.directory)
+        try:
+            return self._run(history)
+        finally:
+            history.close()
+
+    def _run(self, history: History) -> TuneResult:
+        given = {each.key: each.given(self._config) for each in CANDIDATES}
+        search = self.search = Search(self._space, history, self._facts, given, self._seed)
+        name = self.fingerprint
+        search.open(name)
+        budget = self.request.budget if not self.request.tries else dataclasses.replace(self.request.budget, trials=1)
+        if search.tried:
+            self._progress.line(f"{len(search.tried)} trials are known from history; the search goes on after them")
+        self._progress.begin("trials", budget.trials)
+        search.run(self._measure, budget, lambda tried, proposal: self._progress.trial(tried, budget.trials))
+        best, confirmed = self._confirm(search, history)
+        return self._result(search, name, best, confirmed)
+
+    def _measure(self, words: Words, seed: int, describe: bool, is_slow: Decide) -> SpeedTrial:
+        request = self.request
+        traits = self.search.traits.to_json() if self.search is not None else {}
+        asked = SpeedRequest(
+            request.config,
+            (*request.overrides, *resolved(words, traits)),
+            request.script,
+            request.arguments,
+            seed=seed,
+            fit=request.fit,
+            blocks=BLOCKS,
+            block_seconds=request.measure_seconds / BLOCKS,
+            describe=describe,
+        )
+        return self._process.run(asked, is_slow)
+
+    def _confirm(self, search: Search, history: History) -> tuple[Optional[Tried], Optional[Confirmed]]:
+        """The best config with its repeats; of one whose loss leaves the band the next best takes the place."""
+        seeds = [self._seed + number for number in range(self.request.repeats)]
+        best, confirmed = None, None
+        for best in self._finalists(search):
+            parts = self._parts(search, best)
+            self._progress.begin("repeats", len(seeds) * (2 + sum(1 for part in parts if part.rest)))
+            rounds = Rounds(self._measure, history, seeds, self._progress.round)
+            given = {part.key: self._config.get(part.key) for part in parts}
+            confirmed = confirm(rounds, best.words, parts, given, seeds)
+            if confirmed.verdict != "loss left the band":
+                break
+            self._progress.line(f"{' '.join(best.words)}: {confirmed.reason}")
+        return best, confirmed
+
+    def _finalists(self, search: Search) -> list[Tried]:
+        if self.request.tries:
+            baseline = search.tried[0]
+            return [dataclasses.replace(baseline, words=self.request.tries, why="given with --try")]
+        ranked = search.ranking()
+        faster = [each for each in ranked if each.words and each.trial.rate > ranked[-1].trial.rate]
+        base = search.baseline.rate if search.baseline is not None else 0.0
+        return [each for each in faster if each.trial.rate > base][:_MOST_CONFIRMED] if ranked[0].words else []
+
+    def _parts(self, search: Search, best: Tried) -> list[Part]:
+        """The settings of the best config, each with what is left without it."""
+        words = best.words
+        rests: list[tuple[str, Words, Words]] = []
+        if self.request.tries:
+            rests = [(word.partition("=")[0], (word,), tuple(w for w in words if w != word)) for word in words]
+        else:
+            for number, axis in enumerate(self._space.axes):
+                if best.point[number]:
+                    other = tuple(0 if place == number else option for place, option in enumerate(best.point))
+                    rests.append((axis.key, axis.options[best.point[number]], self._space.words(other)))
+        found = []
+        for key, own, rest in rests:
+            ruling = self._rules.ruling(rest)
+            found.append(Part(key, own, rest, "" if ruling is None else f"the others need it: {ruling.rule}"))
+        return found
+
+    def _result(self, search: Search, name: str, best: Optional[Tried], confirmed: Optional[Confirmed]) -> TuneResult:
+        request, baseline = self.request, search.baseline
+        assert baseline is not None  # the search has raised otherwise
+        verdict = confirmed.verdict if confirmed is not None else "no gain"
+        is_won = verdict == "gain"
+        band = confirmed.band if confirmed is not None else None
+        examples = band.examples if band is not None else common_examples([baseline])
+        spent = time.monotonic() - self._began
+        words = () if best is None else resolved(best.words, search.traits.to_json())
+        return TuneResult(
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            command=request.command,
+            reproduce=self._reproduce(words) if best is not None else shlex.join(request.command),
+            script=request.script,
+            arguments=request.arguments,
+            config=request.config,
+            overrides=request.overrides,
+            fingerprint=name,
+            machine=machine_of(self._facts),
+            versions=versions_of(self._facts),
+            seeds=tuple(range(self._seed, self._seed + (request.repeats if confirmed is not None else 1))),
+            allowed=request.allowed,
+            space=tuple(axis.to_record() for axis in self._space.axes),
+            combinations=self._space.combinations,
+            pruned=tuple(self._space.pruned),
+            baseline=baseline.measured({}, self._seed, examples),
+            best=best.to_record(self._seed) if best is not None and is_won else None,
+            trials=tuple(each.to_record(self._seed) for each in search.tried),
+            gain=confirmed.gain if confirmed is not None else None,
+            verdict=verdict,
+            sentence=sentence_of(confirmed, words, len(search.tried)),
+            loss_band=band,
+            repeats=confirmed.repeats if confirmed is not None else (),
+            ablation=confirmed.ablation if confirmed is not None else (),
+            overhead=_overhead(self._process.seconds, spent, time.process_time() - self._cpu),
+            reused=sum(each.reused for each in search.tried),
+            stopped=search.stopped,
+            notes=baseline.notes,
+        )
+
+    def _reproduce(self, words: Sequence[str]) -> str:
+        request = self.request
+        command = ["tfvolta", "tune", *(["--config", request.config] if request.config else [])]
+        command += [part for word in request.overrides for part in ("--set", word)]
+        command += [part for word in words for part in ("--try", word)]
+        command += ["--repeats", str(request.repeats), "--measure-seconds", f"{request.measure_seconds:g}", "--fresh"]
+        return shlex.join([*command, request.script, *request.arguments])
+
+
+def _overhead(trials: float, spent: float, processor: float) -> Overhead:
+    rest = max(0.0, spent - trials)
+    return Overhead(
+        trial_seconds=trials,
+        tuner_seconds=rest,
+        tuner_cpu_seconds=processor,
+        share=rest / trials if trials else 0.0,
+    )
+
+
+def _refuse_several(config: Any) -> None:
+    """A trial is one process."""
+    kind = config.get("strategy.kind")
+    if kind in _MULTI_PROCESS:
+        problem = Problem(
+            where="strategy.kind",
+            expected="default, one_device or mirrored, which train in one process",
+            received=kind,
+            why="a trial is one process; what its workers do together cannot be measured from here",
+            fix="tune one worker: tfvolta tune --set strategy.kind=default train.py",
+        )
+        raise ConfigError("Several processes cannot be tried from here.", [problem])
