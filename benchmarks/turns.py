@@ -4,10 +4,10 @@
     result = take_turns(contenders, Options(), folder)
 
 Machines that are lent for minutes leave no time to start a process for each measurement. Here every process is
-started and warmed up once (``--warm-up together`` or ``serial``), then each round gives every process one turn, in
-shuffled order or in ABBA order. What is compared was so measured within seconds of each other, and rounds give pairs.
-A process that fails or is late is left out, with its reason. When the driver is interrupted, all processes end. The
-side of a process is baton.py.
+started and warmed up once (``--warm-up together``, ``leaders`` or ``serial``), then each round gives every process
+one turn, in shuffled order or in ABBA order. What is compared was so measured within seconds of each other, and
+rounds give pairs. A process that fails or is late is left out, with its reason. When the driver is interrupted, all
+processes end. The side of a process is baton.py.
 """
 
 from __future__ import annotations
@@ -132,16 +132,27 @@ class _Driver:
             process.end()
 
     def warm_up(self, until: float) -> None:
-        """Lets every process trace and compile: all at once, or one after the other when all are built."""
+        """Lets the processes trace and compile; what waits for its turn imports and builds meanwhile."""
         names, limit = list(self._up), self._options.ready_seconds
-        if self._options.warm_up == "together":
-            self._wait(names, ("built", "ready"), min(until, time.monotonic() + limit))
-            return
-        self._wait(names, ("built",), min(until, time.monotonic() + limit))
-        for name in [name for name in names if name in self._up]:
+        leaders = [each.name for each in self._chosen if each.reference and each.name in self._up]
+        batches = {
+            "together": [names],
+            "leaders": [leaders, [name for name in names if name not in leaders]],
+            "serial": [[name] for name in names],
+        }
+        if self._options.warm_up == "serial":
+            self._wait(names, ("built",), min(until, time.monotonic() + limit))
+        for batch in batches[self._options.warm_up]:
+            events: tuple[str, ...] = ("built", "ready")
+            if self._options.warm_up == "serial":
+                events = ("ready",)
+                self._begin(batch[0])
+            self._wait(batch, events, min(until, time.monotonic() + limit))
+
+    def _begin(self, name: str) -> None:
+        if name in self._up:
             with self._kept(name):
                 self._up[name].say(WARM_UP)
-                self._is_ready(name, self._up[name].hear("ready", min(until, time.monotonic() + limit)))
 
     def rounds(self, until: float) -> None:
         """Gives turns until all rounds are done or the time is up."""

@@ -14,7 +14,8 @@ class Options:
     Attributes:
         rounds: Most rounds.
         discard: First rounds that are kept as rows and left out of the figures.
-        warm_up: ``together`` or ``serial``.
+        warm_up: ``together``; ``leaders``, the references first and then the others; or ``serial``, one after the other
+            when all are built.
         order: ``shuffled`` or ``abba``.
         groups: ``sequential``, each up alone, or ``together``.
         ready_seconds: Limit for a process to become ready.
@@ -39,7 +40,8 @@ class Options:
 def add_arguments(parser: argparse.ArgumentParser, **defaults: Any) -> None:
     """Adds the options of turns to a command line; ``defaults`` take the place of those of ``Options``."""
     base = dataclasses.replace(Options(), **defaults)
-    choices = {"warm_up": ("together", "serial"), "order": ("shuffled", "abba"), "groups": ("sequential", "together")}
+    choices = {"warm_up": ("together", "leaders", "serial"), "order": ("shuffled", "abba")}
+    choices["groups"] = ("sequential", "together")
     for field in dataclasses.fields(Options):
         flag, value = f"--{field.name.replace('_', '-')}", getattr(base, field.name)
         if field.name == "profile":

@@ -49,12 +49,16 @@ def contenders(arguments: argparse.Namespace, folder: pathlib.Path) -> Iterator[
     """A process for each variant, with the step compiled and not."""
     environ = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONUNBUFFERED": "1"}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [environ.get("PYTHONPATH")])])
+    kept = folder / "tuning"  # the same kernels for all variants, whose times would differ by more than a monitor costs
+    kept.mkdir(parents=True, exist_ok=True)
+    tuning = () if arguments.own_tuning else (f"xla.flags=[--xla_gpu_per_fusion_autotune_cache_dir={kept}]",)
     for group, jit, batch in (("xla", "auto", arguments.batch), ("no-xla", "off", arguments.plain_batch)):
         for name, settings in variants(arguments.gradients_every).items():
             full = f"{group}/{name}"
             if not re.fullmatch(arguments.only or ".*", full):
                 continue
-            overrides = [part for each in (*settings, f"xla.jit={jit}", *arguments.set) for part in ("--set", each)]
+            settings = (*settings, f"xla.jit={jit}", *(tuning if jit == "auto" else ()), *arguments.set)
+            overrides = [part for each in settings for part in ("--set", each)]
             script = [str(SCRIPT), "resnet50", "--steps", str(arguments.steps)]
             script += ["--tiny"] if arguments.tiny else ["--batch", str(batch)]
             run = [sys.executable, "-m", "tfvolta", "run", "--config", "tfvolta:default"]
@@ -129,9 +133,10 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--batch", type=int, default=256, help="where the step is compiled")
     found.add_argument("--plain-batch", type=int, default=64, help="where it is not; a short step makes a cost larger")
     found.add_argument("--gradients-every", type=int, default=100, help="a multiple of --steps")
+    found.add_argument("--own-tuning", action="store_true", help="each process times XLA's kernels for itself")
     found.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override for all variants")
     found.add_argument("--logs", type=pathlib.Path, help="folder for logs and evidence; a temporary one if left out")
-    add_arguments(found, groups="together", rounds=13)
+    add_arguments(found, groups="together", rounds=13, warm_up="leaders")
     return found
 
 

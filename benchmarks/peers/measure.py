@@ -90,6 +90,7 @@ def environ(what: dict[str, Any]) -> dict[str, str]:
     if what.get("legacy"):
         found["TF_USE_LEGACY_KERAS"] = "1"
     if what["side"] == "torch":
+        found["PYTHONPATH"] = str(ROOT)  # its own packages, not those that TensorFlow was brought with
         found.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")  # others compile beside it
     return found
 
@@ -109,9 +110,9 @@ def outcomes(folder: pathlib.Path, names: Sequence[str]) -> Iterator[dict[str, A
 def report(found: Sequence[dict[str, Any]], result: Result) -> None:
     """Prints profiles first and figures last, since the end of an output is what a terminal keeps."""
     for name, profile in result.profiles.items():
-        print(f"profile {name}: {json.dumps(profile)[:1500]}")
+        print(f"profile {name}: {json.dumps(profile)[:900]}")
     for name, facts in result.facts.items():
-        print(f"ready {name}: {json.dumps(facts)[:400]}")
+        print(f"ready {name}: {json.dumps(facts)[:260]}")
     print("\n".join(table(found)))
     if result.interrupted:
         print(f"interrupted by {result.interrupted}")

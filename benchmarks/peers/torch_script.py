@@ -107,6 +107,7 @@ class Training:
         began = time.perf_counter()
         total = torch.zeros((), device=self.device)
         for _ in range(self.workload.steps):
+            torch.compiler.cudagraph_mark_step_begin()
             features, labels = self.batches.next()
             loss = self.loss_of(features, labels)
             self.scaler.scale(loss).backward()

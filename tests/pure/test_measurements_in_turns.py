@@ -66,7 +66,7 @@ def test_every_override_is_one_that_the_config_takes() -> None:
     assert not any(value for value in off.model_dump().values() if isinstance(value, bool))
 
 
-def test_costs_are_reckoned_over_windows_that_hold_one_watched_step() -> None:
+def test_costs_are_reckoned_over_windows_that_hold_one_watched_step(tmp_path: pathlib.Path) -> None:
     monitors = module("monitors")
     result = Result()
     for number in range(6):
@@ -76,7 +76,7 @@ def test_costs_are_reckoned_over_windows_that_hold_one_watched_step() -> None:
             result.rows.append(row)
     result.rows.append({"round": 6, "contender": "xla/off", "seconds": 10.0})  # cut short here
     arguments = monitors.parser().parse_args([])
-    chosen = [each for each in monitors.contenders(arguments, pathlib.Path("runs")) if each.group == "xla"]
+    chosen = [each for each in monitors.contenders(arguments, tmp_path) if each.group == "xla"]
     (cost,) = monitors.costs(chosen, result, Options(discard=1), 2)
     assert (cost["cost_percent"], cost["windows"]) == ("xla/gradients", 2)
     assert cost["estimate"] == cost["low"] == cost["high"] == pytest.approx(0.5)

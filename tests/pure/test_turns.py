@@ -95,7 +95,7 @@ def test_order_is_abba_or_shuffled_by_the_seed(tmp_path: pathlib.Path) -> None:
     assert orders[0] == orders[1] and orders[0] != "abc" * 4
 
 
-@pytest.mark.parametrize("warm_up", ["together", "serial"])
+@pytest.mark.parametrize("warm_up", ["together", "leaders", "serial"])
 def test_who_fails_or_is_late_is_left_out_and_the_rest_goes_on(tmp_path: pathlib.Path, warm_up: str) -> None:
     result = measured(
         tmp_path,
@@ -127,6 +127,15 @@ while word != STOP:
 """.replace("LOCK", repr(str(tmp_path / "lock")))
     result = measured(tmp_path, *(contender(name, text) for name in "abc"), warm_up="serial", rounds=1)
     assert result.left_out == {} and len(result.rows) == 3
+
+
+def test_leaders_are_warm_before_the_others_begin(tmp_path: pathlib.Path) -> None:
+    mark = repr(str(tmp_path / "leader"))
+    leader = f"baton.wait_for_warm_up()\nopen({mark}, 'w').close()\nbaton.wait_for_warm_up = lambda: None\n"
+    other = f"baton.wait_for_warm_up()\nassert os.path.exists({mark})\nbaton.wait_for_warm_up = lambda: None\n"
+    chosen = (contender("other", other + steady(1.0)), contender("leader", leader + steady(1.0), reference=True))
+    result = measured(tmp_path, *chosen, warm_up="leaders", rounds=1)
+    assert result.left_out == {} and list(result.facts) == ["leader", "other"]
 
 
 def test_no_turn_is_given_that_would_end_after_the_limit(tmp_path: pathlib.Path) -> None:
