@@ -156,7 +156,7 @@ def profile(training: Training) -> dict[str, float]:
         training.epoch()
     found: dict[str, float] = {}
     for event in seen.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
+        if event.device_type == torch.autograd.DeviceType.CUDA and "#" not in event.name:  # which are annotations
             found[event.name] = found.get(event.name, 0.0) + event.time_range.elapsed_us()
     each = 1000 * training.workload.steps
     longest = sorted(found.items(), key=lambda item: -item[1])[:KERNELS]
