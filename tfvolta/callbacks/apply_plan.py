@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from tfvolta.callbacks.base import Logs
 from tfvolta.callbacks.carrier import Carrier
 from tfvolta.session.fit_end import end_fit
@@ -22,4 +25,13 @@ class ApplyPlan(Carrier):
         self.end_windows()
         end_fit(self.session, self.model)
         fit = {"model": self.model.name, "class": type(self.model).__name__, "epochs": self.params.get("epochs")}
-        self.session.recorder.fitted(fit)
+        self.session.recorder.fitted({**fit, **_last_loss(logs)})
+
+
+def _last_loss(logs: Logs) -> dict[str, Any]:
+    """The loss of the last epoch, for which Keras has waited already; a word where it is not finite."""
+    try:
+        loss = float((logs or {})["loss"])
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return {"loss": loss if math.isfinite(loss) else str(loss)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -58,12 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
     folder = _folder(config)
     process = RungProcess(_request(arguments, folder, numbers["steps"]), numbers["run_seconds"] or 0.0, folder)
     about = {
-        "script": str(Path(arguments.script)),
+        "script": arguments.script,
+        "path": os.path.abspath(arguments.script),
         "arguments": list(arguments.arguments),
         "config": arguments.config or "tfvolta:default",
         "values": config.model_dump(mode="json"),
         "machine": _machine(plan.facts),
         "stack": plan.facts.stack,
+        "host": platform.node(),
         "steps": numbers["steps"],
     }
     runs = climb(rungs, int(numbers["repeats"] or 1), process.run, _tell)
@@ -72,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _finish(result: Any, folder: Path, as_json: bool) -> int:
-    from tfvolta.ladder.result import FILE_NAME
+    from tfvolta.evidence.ladders import FILE_NAME
     from tfvolta.ladder.table import print_ladder
 
     path = folder / FILE_NAME

@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(evidence: Any, path: str, as_json: bool) -> int:
+    from tfvolta.report.faults import faults
     from tfvolta.report.terminal import print_report
     from tfvolta.report.verdict import verdict
     from tfvolta.report.workers import worker_lines
@@ -45,9 +46,8 @@ def _show(evidence: Any, path: str, as_json: bool) -> int:
     if as_json:
         content = evidence.model_dump(mode="json")
         workers = [line.to_json() for line in worker_lines(path)]
-        print(
-            json.dumps({"verdict": verdict(evidence), "path": path, "workers": workers, "evidence": content}, indent=2)
-        )
+        said = {"verdict": verdict(evidence), "faults": faults(evidence), "path": path, "workers": workers}
+        print(json.dumps({**said, "evidence": content}, indent=2))
     else:
         print_report(evidence, path)
     return 0

@@ -36,9 +36,31 @@ class Gain:
     first_step_seconds: Optional[float] = None
     earned_back_steps: Optional[float] = None
 
-    def to_json(self) -> dict[str, Any]:
-        """The gain as JSON values."""
-        return {**dataclasses.asdict(self), "ratio": None if self.ratio is None else self.ratio.to_json()}
+    def text(self, steps: Optional[int] = None) -> str:
+        """The gain in sentences, with what it costs at the start.
+
+        Args:
+            steps: Of a fit of the script; None where not known.
+        """
+        if self.ratio is None:
+            return f"{UNKNOWN} against {self.reference}."
+        low, high, share = self.ratio.low, self.ratio.high, f"{100 * self.ratio.confidence:.0f} %"
+        text = f"{self.verdict}: {self.ratio.estimate:.3g} times the throughput of {self.reference}"
+        text += f", {low:.3g} to {high:.3g} ({share}, {self.pairs} pair{'s' * (self.pairs > 1)})"
+        if self.verdict == FEW:
+            text += "; five repeats or more decide"
+        if self.first_step_seconds is not None:
+            longer = "longer" if self.first_step_seconds >= 0 else "less"
+            text += f". The first step takes {abs(self.first_step_seconds):.2g} s {longer}"
+        if self.earned_back_steps is not None:
+            has = "" if steps is None else f"; a fit here has {steps}"
+            text += f", earned back after {self.earned_back_steps:,.0f} steps{has}"
+        return f"{text}."
+
+    def to_json(self, steps: Optional[int] = None) -> dict[str, Any]:
+        """The gain as JSON values, in sentences too."""
+        ratio = None if self.ratio is None else self.ratio.to_json()
+        return {**dataclasses.asdict(self), "ratio": ratio, "text": self.text(steps)}
 
 
 def gain(treated: Sequence[RungRun], reference: Sequence[RungRun]) -> Optional[Gain]:

@@ -10,8 +10,6 @@ from tfvolta.ladder.gain import Gain, gain
 from tfvolta.ladder.rung import PLAIN, Rung
 from tfvolta.ladder.rung_run import RungRun, Setting
 
-FILE_NAME = "ladder.json"
-
 
 @dataclasses.dataclass(frozen=True)
 class RungResult:
@@ -35,6 +33,11 @@ class RungResult:
         return next((run.settings for run in reversed(self.runs) if run.settings), ())
 
     @property
+    def steps(self) -> Optional[int]:
+        """Steps of a fit; None where no run got so far."""
+        return next((run.steps for run in self.runs if run.steps), None)
+
+    @property
     def faults(self) -> dict[str, int]:
         """What went wrong, and in how many runs."""
         return dict(collections.Counter(text for run in self.runs for text in run.faults))
@@ -46,7 +49,7 @@ class RungResult:
             "adds": list(self.rung.added),
             "idle": self.idle,
             "settings": [dataclasses.asdict(each) for each in self.settings],
-            "gain": None if self.gain is None else self.gain.to_json(),
+            "gain": None if self.gain is None else self.gain.to_json(self.steps),
             "faults": self.faults,
             "runs": [run.to_json() for run in self.runs],
         }
@@ -103,6 +106,6 @@ class LadderResult:
         return {
             **self.about,
             "rungs": [each.to_json() for each in self.rungs],
-            "whole": None if self.whole is None else self.whole.to_json(),
+            "whole": None if self.whole is None else self.whole.to_json(self.rungs[0].steps),
             "skipped": dict(self.skipped),
         }

@@ -8,12 +8,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from tfvolta.ladder.gain import FASTER, FEW, SLOWER, UNKNOWN, Gain
+from tfvolta.ladder.gain import FASTER, SLOWER, Gain
 from tfvolta.ladder.result import LadderResult, RungResult
 from tfvolta.ladder.rung_run import RungRun
 from tfvolta.measure.statistics import median
 from tfvolta.report.style import fields, heading, make_console, new_table, print_path
-from tfvolta.report.words import number
 
 _COLOURS = {FASTER: "green", SLOWER: "red"}
 
@@ -71,30 +70,12 @@ def _row(result: RungResult) -> list[Any]:
 
 
 def _gains(result: LadderResult) -> list[tuple[str, str]]:
-    lines = [(each.rung.name, _in_words(each.gain, _steps(each))) for each in result.rungs if each.gain is not None]
+    lines = [(each.rung.name, each.gain.text(each.steps)) for each in result.rungs if each.gain is not None]
     lines += [(each.rung.name, f"adds nothing here: {each.idle}") for each in result.rungs if each.idle]
     lines += [(name, f"adds nothing here: {why}") for name, why in result.skipped.items()]
     if result.whole is not None and len(lines) > 1:
-        lines.append(("altogether", _in_words(result.whole, _steps(result.rungs[0]))))
+        lines.append(("altogether", result.whole.text(result.rungs[0].steps)))
     return lines or [("nothing", "there is no rung but the plain one")]
-
-
-def _in_words(gain: Gain, steps: Optional[int]) -> str:
-    """A gain as a sentence, with what it costs at the start."""
-    if gain.ratio is None or gain.verdict == UNKNOWN:
-        return f"not measured against {gain.reference}"
-    low, high, share = gain.ratio.low, gain.ratio.high, f"{100 * gain.ratio.confidence:.0f} %"
-    text = f"{gain.verdict}: {gain.ratio.estimate:.3g} times the throughput of {gain.reference}"
-    text += f", {low:.3g} to {high:.3g} ({share}, {gain.pairs} pair{'s' * (gain.pairs > 1)})"
-    if gain.verdict == FEW:
-        text += "; five repeats or more decide"
-    if gain.first_step_seconds is not None:
-        more = gain.first_step_seconds
-        text += f". The first step takes {number(abs(more))} s {'longer' if more >= 0 else 'less'}"
-    if gain.earned_back_steps is not None:
-        has = "" if steps is None else f"; a fit here has {steps}"
-        text += f", earned back after {gain.earned_back_steps:,.0f} steps{has}"
-    return f"{text}."
 
 
 def _faults(result: LadderResult) -> list[tuple[str, str]]:
@@ -114,10 +95,6 @@ def _ratio(gain: Gain) -> str:
 
 def _colour(gain: Optional[Gain]) -> str:
     return "" if gain is None else _COLOURS.get(gain.verdict, "yellow")
-
-
-def _steps(result: RungResult) -> Optional[int]:
-    return next((run.steps for run in result.runs if run.steps), None)
 
 
 def _loss(runs: Sequence[RungRun]) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tfvolta.evidence.schema import Evidence, OutcomeRecord, PlanStep
 from tfvolta.outcome import Status
+from tfvolta.report.gains import print_faults, print_gains
 from tfvolta.report.style import fields, heading, make_console, new_table, print_path, problem_text, status_text
 from tfvolta.report.verdict import verdict
 from tfvolta.report.words import shown
@@ -40,6 +41,8 @@ def print_report(
     _print_problems(console, evidence)
     _print_settings(console, evidence)
     _print_measurements(console, evidence)
+    print_gains(console, evidence, path)
+    print_faults(console, evidence)
     _print_error(console, evidence)
     if path is not None:
         if others:
