@@ -96,24 +96,33 @@ def test_order_is_abba_or_shuffled_by_the_seed(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("warm_up", ["together", "leaders", "serial"])
-def test_who_fails_or_is_late_is_left_out_and_the_rest_goes_on(tmp_path: pathlib.Path, warm_up: str) -> None:
+def test_who_fails_is_left_out_and_the_rest_goes_on(tmp_path: pathlib.Path, warm_up: str) -> None:
     result = measured(
         tmp_path,
         contender("fails", "baton.wait_for_warm_up(); print('out of memory', file=sys.stderr); sys.exit(3)"),
         contender("good", steady(1.0), reference=True),
-        contender("late", "baton.wait_for_warm_up()\n" + FOREVER),
         contender("garbled", "baton.wait_for_warm_up(); os.write(baton._sink, b'no json\\n')\n" + FOREVER),
         contender("dies", "baton.wait_for_warm_up(); baton.ready(); sys.exit(4)"),
         Contender("absent", "g", ["/no/such/program"], ENVIRON),
         warm_up=warm_up,
-        ready_seconds=8.0,
     )
-    assert set(result.left_out) == {"fails", "late", "garbled", "dies", "absent"}
+    assert set(result.left_out) == {"fails", "garbled", "dies", "absent"}
     assert "exit code 3" in result.left_out["fails"] and "out of memory" in result.left_out["fails"]
-    assert "late" in result.left_out["late"] or "not ready in time" in result.left_out["late"]
     assert "no JSON" in result.left_out["garbled"] and "exit code 4" in result.left_out["dies"]
     assert "did not start" in result.left_out["absent"]
     assert [(row["round"], row["contender"]) for row in result.rows] == [(0, "good"), (1, "good"), (2, "good")]
+
+
+def test_who_is_late_is_ended_and_the_rest_goes_on(tmp_path: pathlib.Path) -> None:
+    pid = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+    late = contender("late", pid + "baton.wait_for_warm_up()\n" + FOREVER)
+    slow = contender("slow", "baton.wait_for_warm_up(); baton.ready()\n" + FOREVER)
+    chosen = (late, slow, contender("good", steady(1.0)))
+    result = measured(tmp_path, *chosen, ready_seconds=6.0, turn_seconds=2.0)
+    assert set(result.left_out) == {"late", "slow"}
+    assert "not ready in time" in result.left_out["late"] and "was late" in result.left_out["slow"]
+    assert gone(int((tmp_path / "pid").read_text()))
+    assert [row["contender"] for row in result.rows] == ["good"] * 3
 
 
 def test_serial_warm_up_lets_one_use_the_device_at_a_time(tmp_path: pathlib.Path) -> None:
