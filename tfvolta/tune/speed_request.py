@@ -17,7 +17,7 @@ class SpeedRequest:
         overrides: ``KEY=VALUE`` as for ``--set``; later ones win.
         script: The training script.
         arguments: Its own arguments.
-        seed: ``run.seed`` of the process.
+        seed: Of Python, NumPy and TensorFlow, from before the first layer on; it takes the place of ``run.seed``.
         fit: Which call of ``fit`` is timed, from 1; those before it run as they are.
         blocks: Blocks of steps to time.
         block_seconds: Least time of a block.

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Mapping
 
+from tfvolta.bridge import bridge_for_stack
 from tfvolta.config import load_config
 from tfvolta.errors import TfvoltaError
 from tfvolta.script.run import ScriptRun
@@ -40,6 +41,14 @@ class TimedRun(ScriptRun):
         self._request, self._lines = request, lines
         self.pace = Pace(request, lines, self._done)
         self.alter_fit = self._for_long
+        self._is_seeded = False
+
+    def _before_layer(self, stack: str) -> None:
+        """Seeds once more before the first layer: repeats have a seed each, also of a script that sets its own."""
+        super()._before_layer(stack)
+        if not self._is_seeded:
+            self._is_seeded = True
+            bridge_for_stack(stack).keras.utils.set_random_seed(self._request.seed)
 
     @property
     def _is_timed(self) -> bool:
@@ -90,9 +99,9 @@ def run(request: SpeedRequest) -> None:
     lines = Lines(request.lines)
     try:
         asked = load_config(request.config or "tfvolta:default", overrides=list(request.overrides))
-        seeded = asked.run.model_copy(update={"seed": request.seed})
-        # A trial neither goes on from a checkpoint nor leaves one.
-        config = asked.model_copy(update={"checkpoint": None, "run": seeded})
+        # A trial has a seed of its own, and neither goes on from a checkpoint nor leaves one.
+        own = asked.run.model_copy(update={"seed": None})
+        config = asked.model_copy(update={"checkpoint": None, "run": own})
         session = Session(config, origin=Origin(script_layers=layers_named_in(request.script), record=False))
     except TfvoltaError as error:
         finish(lines, "refused", str(error))
