@@ -124,7 +124,7 @@ def main() -> None:
         largest = found.get("largest")
         if largest is None:
             raise SystemExit("no batch was found")
-        sizes = [largest + STEP * number for number in range(arguments.above + 1)]
+        sizes = [largest + STEP * number for number in range(-1, arguments.above + 1) if largest + STEP * number > 0]
         with concurrent.futures.ThreadPoolExecutor(len(sizes)) as pool:
             runs = list(pool.map(lambda batch: trained(batch, arguments, f"{folder}/{batch}"), sizes))
     for run in runs:

@@ -1,9 +1,9 @@
 """Peak memory and step time with activations kept and computed again, in turns on one device; see README.md.
 
     python benchmarks/recompute/measure.py --output results.jsonl
-    python benchmarks/recompute/measure.py --models transformer --ways plain "every 4" "budget 50" --jit off
+    python benchmarks/recompute/measure.py --models transformer --ways plain every-4 budget-50 --jit off
 
-A way is ``plain``, ``every N`` blocks, or a ``budget`` in percent of what tfvolta estimates for plain training.
+A way is ``plain``, ``every-N`` blocks, or ``budget-P`` in percent of what tfvolta estimates for plain training.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line; defaults are the sizes of BERT-large and ResNet-152."""
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--models", nargs="+", default=list(BATCH), choices=list(BATCH))
-    found.add_argument("--ways", nargs="+", default=["plain", "every 4", "budget 40"])
+    found.add_argument("--ways", nargs="+", default=["plain", "every-4", "budget-40"])
     found.add_argument("--jit", nargs="+", default=["off", "on"], choices=["off", "on"])
     found.add_argument("--policy", default="mixed_float16")
     found.add_argument("--batch", type=int, help="for every model; by default 64 sequences or 128 images")
@@ -57,7 +57,7 @@ def wave(model: str, arguments: argparse.Namespace) -> Iterator[Contender]:
     size.update({"tokens": arguments.tokens} if arguments.tokens else {})
     batch = arguments.batch or (2 if arguments.tiny else BATCH[model])
     for jit in arguments.jit:
-        for way in arguments.ways:
+        for way in (each.replace("-", " ") for each in arguments.ways):
             kind = way.split()[0]
             limit = LIMITS_GIB.get(f"{kind} {jit}") or LIMITS_GIB[kind]
             plan = {"model": model, "policy": arguments.policy, "jit": jit, "batch": batch, "way": way, "size": size}
