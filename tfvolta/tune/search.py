@@ -26,6 +26,7 @@ from tfvolta.tune.speed_trial import SpeedTrial
 
 FIRST_RUNG, HALVING = 4, 2  # blocks of the first rung, and by how much each rung has more blocks and fewer trials
 LEAST_GAIN = 0.004  # a share; less is not to be told from noise
+_NEAR = 0.02  # what is so near the best is timed to its end, for of two that are alike the simpler one wins
 _PARSIMONY = 0.01  # of two combinations so near, the one with fewer settings
 
 
@@ -173,10 +174,11 @@ class Search:
         words = self._space.words(point)
         trial = study.ask(distributions(self._space))
         earlier = self._history.find(words)
-        is_slow = (lambda blocks: False) if is_baseline else _Rungs(trial)
-        made = earlier or measure(words, self._seed, is_baseline, is_slow)
+        best = self.best
+        rungs = _Rungs(trial, (1 - _NEAR) * best.trial.rate if best is not None else 0.0)
+        made = earlier or measure(words, self._seed, is_baseline, rungs)
         if earlier is not None or is_baseline:
-            _Rungs(trial).replay(made)
+            rungs.replay(made)
         made = self._guarded(made, is_baseline)
         trial.set_user_attr(POINT, list(words))
         trial.set_user_attr(WHY, proposal.why)
@@ -227,16 +229,17 @@ class Search:
 class _Rungs:
     """Asks Optuna's pruner at the blocks where a rung ends."""
 
-    def __init__(self, trial: Any):
-        self._trial, self._asked = trial, 0
+    def __init__(self, trial: Any, near: float):
+        self._trial, self._near, self._asked = trial, near, 0
 
     def __call__(self, blocks: Any) -> bool:
         rung = FIRST_RUNG
         while rung <= len(blocks):
             if rung > self._asked:
                 self._asked = rung
-                self._trial.report(SpeedTrial("stopped", blocks=tuple(blocks[:rung])).rate, rung)
-                if self._trial.should_prune():
+                rate = SpeedTrial("stopped", blocks=tuple(blocks[:rung])).rate
+                self._trial.report(rate, rung)
+                if self._trial.should_prune() and rate < self._near:
                     return True
             rung *= HALVING
         return False
