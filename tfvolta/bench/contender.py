@@ -98,7 +98,7 @@ def parse(text: str, reference: Contender) -> Contender:
         raise ConfigError("This contender cannot be used.", problems)
     name = own.pop("name", None) or text.strip() or "the same"
     if configs:
-        found = Contender(name, configs[0], tuple(overrides))
+        found = Contender(name, configs[0], tuple(overrides), python=reference.python)
     else:
         config = None if reference.is_untouched and overrides else reference.config
         found = dataclasses.replace(reference, name=name, config=config, overrides=(*reference.overrides, *overrides))

@@ -43,6 +43,7 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument(option, metavar="N", default=default, help=f"{text} (default: {default})")
     parser.add_argument("--seeds", metavar="N,N", help="a process each (default: 0; with gates 0,1,2)")
     parser.add_argument("--workers", metavar="N", help="processes of the contender of --config, or of the last stage")
+    parser.add_argument("--python", metavar="FILE", help="interpreter of all contenders but those with python=")
     parser.add_argument("--limit", metavar="S", default="600", help="seconds for a start or a turn (default: 600)")
     parser.add_argument("--together", action="store_true", help="contenders start and compile at the same time")
     parser.add_argument("--gate", action="store_true", help="exit code 1 unless every contender is a win")
@@ -108,6 +109,9 @@ def _asked(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
     _check_sizes(workload, changes)
     if arguments.data is not None:
         check(arguments.data)
+    if arguments.python is not None and not os.access(arguments.python, os.X_OK):
+        reader.problem("--python", "a program that can be run", arguments.python)
+        reader.done()
     rounds, warmup, steps = (int(numbers[name] or 0) for name in ("rounds", "warmup_epochs", "steps"))
     course = Course(workload.name, workload.sized(changes, arguments.tiny), steps, warmup, rounds, arguments.data)
     facts = probe()
@@ -165,7 +169,11 @@ def _contenders(arguments: argparse.Namespace, numbers: dict[str, Optional[float
     workers = int(numbers["workers"] or 1)
     name = arguments.config or "default"
     reference = Contender(
-        os.path.basename(name), arguments.config, overrides, workers=1 if arguments.stages else workers
+        os.path.basename(name),
+        arguments.config,
+        overrides,
+        workers=1 if arguments.stages else workers,
+        python=arguments.python,
     )
     others = [parse(words, reference) for words in arguments.against]
     if not arguments.stages:
@@ -174,7 +182,7 @@ def _contenders(arguments: argparse.Namespace, numbers: dict[str, Optional[float
         problem = Problem("--against", "one tuned config for --stages", f"{len(others)} contenders")
         raise ConfigError("Stages have one config to show.", [problem])
     tuned = others[0] if others else reference
-    baseline = reference if others else Contender(UNTOUCHED, UNTOUCHED)
+    baseline = reference if others else Contender(UNTOUCHED, UNTOUCHED, python=arguments.python)
     logical = numbers["logical_devices"]
     several = int(numbers["workers"]) if numbers["workers"] is not None else None
     way = Way(baseline, tuned, batch, int(logical) if logical else None, several, arguments.scaling == "weak")
