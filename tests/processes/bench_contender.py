@@ -11,7 +11,9 @@ from tfvolta.bench.turns import Turns
 
 
 def epoch(turns: Turns, number: int, seconds: float) -> None:
-    turns.say("epoch", epoch=number, seconds=seconds, steps=4, loss=1.0 / (number + 1), joules=None)
+    turns.say(
+        "epoch", epoch=number, seconds=2 * seconds, train_seconds=seconds, steps=4, loss=1.0 / (number + 1), joules=None
+    )
 
 
 def main() -> None:

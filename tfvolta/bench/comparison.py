@@ -59,7 +59,7 @@ def _ratios(
     for ours, theirs in pairs:
         rounds = list(zip(ours.epochs, theirs.epochs))
         times.append([a.seconds / b.seconds for a, b in rounds])
-        throughput.append([examples * (a.steps / a.seconds) / (b.steps / b.seconds) for a, b in rounds])
+        throughput.append([examples * (a.steps / a.train_seconds) / (b.steps / b.train_seconds) for a, b in rounds])
     return throughput, times
 
 

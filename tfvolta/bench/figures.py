@@ -11,7 +11,8 @@ from tfvolta.measure.peaks import peak_of, utilisation
 from tfvolta.measure.statistics import mad
 
 METHOD = (
-    "An epoch's wall time is one value; its end has waited for the device. Warm-up epochs do not count.",
+    "One value an epoch: examples a second and step time until the loss of its last batch has come from the device; "
+    "epoch time with what callbacks do at its end. Warm-up epochs do not count.",
     "Medians with exact intervals of the sign test (Conover, Practical Nonparametric Statistics, section 3.2); the "
     "confidence printed is the one that so many values give.",
     "Spread: median absolute deviation, scaled to a standard deviation (Rousseeuw and Croux 1993).",
@@ -35,12 +36,12 @@ def figures(laps: Sequence[Lap], examples_per_step: int, unit: str, workers: int
     """
     epochs = [epoch for lap in laps for epoch in lap.epochs]
     seconds = [epoch.seconds for epoch in epochs]
-    steps = [epoch.seconds / epoch.steps for epoch in epochs]
+    steps = [epoch.train_seconds / epoch.steps for epoch in epochs]
     after = laps[0].after
     replicas = int(after.get("replicas", 1))
     if workers > 1 and replicas == 1:
         replicas = workers  # ranks of Horovod, which know of themselves alone
-    rates = [epoch.steps * examples_per_step / epoch.seconds for epoch in epochs]
+    rates = [epoch.steps * examples_per_step / epoch.train_seconds for epoch in epochs]
     return Figures(
         examples_per_step=examples_per_step,
         unit=unit,
@@ -57,7 +58,7 @@ def figures(laps: Sequence[Lap], examples_per_step: int, unit: str, workers: int
         losses=tuple(tuple(epoch.loss for epoch in (*lap.warmup, *lap.epochs)) for lap in laps),
         **_work(after, statistics.median(steps), replicas, workers),
         **_energy(epochs, examples_per_step, workers),
-        noise=_noise(laps, seconds),
+        noise=_noise(laps),
     )
 
 
@@ -128,8 +129,9 @@ def _energy(epochs: Sequence[Epoch], examples_per_step: int, workers: int) -> di
     return {"joules_per_example": sum(joules) / sum(epoch.steps * examples_per_step for epoch in epochs)}
 
 
-def _noise(laps: Sequence[Lap], seconds: Sequence[float]) -> Noise:
+def _noise(laps: Sequence[Lap]) -> Noise:
     """Spread over all epochs; the drift of the lap that drifts most."""
+    seconds = [epoch.train_seconds for lap in laps for epoch in lap.epochs]
     middle = statistics.median(seconds)
     spread = mad(seconds) / middle
     words = []
@@ -137,7 +139,7 @@ def _noise(laps: Sequence[Lap], seconds: Sequence[float]) -> Noise:
         words.append(
             f"noisy: epochs spread by {100 * spread:.1f} % of their median; differences below that mean little"
         )
-    drifts = [(trend([e.seconds for e in lap.epochs]), len(lap.epochs)) for lap in laps if len(lap.epochs) > 1]
+    drifts = [(trend([e.train_seconds for e in lap.epochs]), len(lap.epochs)) for lap in laps if len(lap.epochs) > 1]
     if not drifts:
         return Noise(spread=spread, words="; ".join([*words, "one epoch a process says nothing about drift"]))
     most, count = max(drifts, key=lambda each: abs(each[0].slope) * (each[1] - 1))

@@ -56,6 +56,8 @@ class Epoch(Record):
     """One epoch.
 
     Attributes:
+        seconds: Of the whole epoch, with what callbacks do at its end.
+        train_seconds: Until the loss of its last batch came from the device.
         place: Whose turn it was in its round, from 0; None for warm-up epochs.
         loss: Mean over the epoch; None where it was not finite.
         joules: Energy of the GPUs; None where nothing counts it.
@@ -63,6 +65,7 @@ class Epoch(Record):
 
     epoch: int
     seconds: float = Field(gt=0)
+    train_seconds: float = Field(gt=0)
     steps: int = Field(gt=0)
     loss: Loss = None
     joules: Optional[float] = None

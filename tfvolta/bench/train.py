@@ -61,25 +61,33 @@ class Teller:
             self._turns.wait()
 
 
-def make_clock(keras: Any, teller: Teller, warmup_epochs: int, energy: Any) -> Any:
-    """A callback that times epochs and takes turns; the end of an epoch has waited for the device."""
+def make_clock(keras: Any, teller: Teller, arguments: argparse.Namespace, energy: Any) -> Any:
+    """A callback that times epochs and takes turns.
+
+    Training ends when the loss of the last batch has come from the device; the epoch, when callbacks before this one
+    have done what they do at its end.
+    """
 
     class Clock(keras.callbacks.Callback):  # type: ignore[misc]
         """Times epochs, and between them waits."""
 
         batches = 0
         began = 0.0
+        trained: Optional[float] = None
         joules: Optional[float] = None
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             """Reads the clock."""
-            self.batches = 0
+            self.batches, self.trained = 0, None
             self.joules = energy.joules()
             self.began = time.perf_counter()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            """Counts; several steps of one call end together."""
+            """Counts, and after the last batch waits for the device; several steps of one call end together."""
             self.batches = batch + 1
+            if self.batches >= arguments.steps and logs and "loss" in logs:
+                float(logs["loss"])
+                self.trained = time.perf_counter() - self.began
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             """Tells what the epoch took, and waits for the next turn."""
@@ -87,9 +95,9 @@ def make_clock(keras: Any, teller: Teller, warmup_epochs: int, energy: Any) -> A
             after = energy.joules()
             used = None if after is None or self.joules is None else after - self.joules
             loss = float((logs or {}).get("loss", math.nan))
-            told = {"epoch": epoch, "seconds": seconds, "steps": self.batches, "loss": _finite(loss), "joules": used}
-            teller.say("epoch", **told)
-            if epoch + 1 >= warmup_epochs:
+            told = {"epoch": epoch, "seconds": seconds, "train_seconds": self.trained or seconds, "joules": used}
+            teller.say("epoch", **told, steps=self.batches, loss=_finite(loss))
+            if epoch + 1 >= arguments.warmup_epochs:
                 teller.wait()
 
     return Clock()
@@ -148,7 +156,7 @@ def main() -> int:
     model = workload.build(keras, sizes)
     model.compile(**workload.compile_arguments(keras))
     data = dataset(tf, workload, sizes, arguments)
-    clock = make_clock(keras, teller, arguments.warmup_epochs, EnergyCounter.of_process(os.environ))
+    clock = make_clock(keras, teller, arguments, EnergyCounter.of_process(os.environ))
     teller.say("built", seconds=time.perf_counter() - started, parameters=int(model.count_params()))
     epochs = arguments.warmup_epochs + arguments.rounds
     model.fit(data, epochs=epochs, verbose=0, shuffle=False, callbacks=[clock])
