@@ -32,7 +32,7 @@ class Pace(Callback):
         super().__init__()
         self.batches = 0
         self._request, self._lines, self._done = request, lines, done
-        self._calls = self._blocks = self._position = 0
+        self._calls = self._blocks = self._position = self._epochs = 0
         self._first_end: Optional[float] = None
         self._clock = BlockClock()
         self._examples_known = True
@@ -71,6 +71,7 @@ class Pace(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Stops the clock until the next epoch, and keeps the epoch's loss."""
+        self._epochs += 1
         examples = self._wait() or self._position
         self._clock.stop(examples, self.batches)
         loss = _number(logs)
@@ -82,9 +83,10 @@ class Pace(Callback):
         self._done(self.model)
 
     def _warm(self) -> bool:
-        if self._calls < self._request.warmup_calls or self._first_end is None:
+        asked = self._request
+        if self._calls < asked.warmup_calls or self._epochs < asked.warmup_epochs or self._first_end is None:
             return False
-        return time.perf_counter() - self._first_end >= self._request.warmup_seconds
+        return time.perf_counter() - self._first_end >= asked.warmup_seconds
 
     def _first_call(self, logs: Logs) -> None:
         began = -(self._first_end or 0.0)

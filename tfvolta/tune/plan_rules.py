@@ -102,6 +102,8 @@ def rule_by_traits(space: Space, traits: ModelTraits) -> None:
     """Rules out what is idle with the model that the first trial has shown, or the same as what it had."""
     for number, axis in enumerate(space.axes):
         why = axis.candidate.lacks(traits) if axis.candidate is not None and axis.candidate.lacks else None
+        if axis.key == "fit.batch_size" and traits.batch is None:
+            why = "the data do not say their batch"
         for option in range(1, len(axis.options)):
             word = axis.options[option][0]
             if why is not None:

@@ -23,6 +23,7 @@ class SpeedRequest:
         block_seconds: Least time of a block.
         warmup_calls: Calls of the train function before the first block.
         warmup_seconds: Least time of these, after the first call.
+        warmup_epochs: Epochs before it: one where the batches of the first are kept for the others.
         describe: Whether to say what the model and its data are, once the blocks are timed.
         lines: File that takes what the process says.
         started: Clock (``time.time``) at which it was started.
@@ -38,6 +39,7 @@ class SpeedRequest:
     block_seconds: float = 0.25
     warmup_calls: int = 2
     warmup_seconds: float = 0.25
+    warmup_epochs: int = 0
     describe: bool = False
     lines: str = ""
     started: float = 0.0

@@ -155,6 +155,7 @@ class Tuner:
             fit=request.fit,
             blocks=BLOCKS,
             block_seconds=request.measure_seconds / BLOCKS,
+            warmup_epochs=int(_keeps_batches(words, self._config)),
             describe=describe,
         )
         return self._process.run(asked, is_slow)
@@ -247,6 +248,11 @@ class Tuner:
         command += [part for word in words for part in ("--try", word)]
         command += ["--repeats", str(request.repeats), "--measure-seconds", f"{request.measure_seconds:g}", "--fresh"]
         return shlex.join([*command, request.script, *request.arguments])
+
+
+def _keeps_batches(words: Words, config: Any) -> bool:
+    """Whether batches of the first epoch are kept, which is then unlike all others."""
+    return any(word.startswith("input.cache=") for word in words) or config.get("input.cache") is not None
 
 
 def _overhead(trials: float, spent: float, processor: float) -> Overhead:
