@@ -81,10 +81,32 @@ def test_an_idle_gpu_next_to_a_busy_one_has_a_true_zero(monkeypatch: pytest.Monk
     assert fit(monkeypatch, tensorflow, 1).summary()["peak_bytes"] == {"GPU:0": 5, "GPU:1": 0}
 
 
+def test_the_first_step_has_a_peak_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = iter([900, 500, 600])
+    resets: list[str] = []
+    tensorflow = FakeTensorFlow(1, lambda device: {"current": 7, "peak": next(peaks)}, resets.append)
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    serve(monkeypatch, FakeBridge())
+    memory = DeviceMemory()
+    start(memory, Model())
+    for epoch in range(2):
+        for batch in range(3):
+            memory.on_train_batch_end(batch)
+        memory.on_epoch_end(epoch)
+    assert memory.first == {"GPU:0": {"current_bytes": 7, "peak_bytes": 900}}
+    assert memory.steady == {"GPU:0": 600}
+    assert memory.summary()["peak_bytes"] == {"GPU:0": 900}
+    assert memory.summary()["first_step_peak_bytes"] == {"GPU:0": 900}
+    assert resets == ["GPU:0", "GPU:0"]  # when the fit begins, and behind its first step
+    start(memory, Model())
+    assert memory.first == {} and memory.steady == {}
+
+
 def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = fit(monkeypatch, FakeTensorFlow(0, no_statistics, no_statistics), 2)
     assert memory.summary() == {
         "peak_bytes": {},
+        "first_step_peak_bytes": {},
         "unavailable": {"all": "TensorFlow has no GPU in this process"},
         "records": [{"epoch": 0, "devices": {}}, {"epoch": 1, "devices": {}}],
     }

@@ -12,7 +12,8 @@ from tfvolta.footprint.card import card_bytes
 from tfvolta.footprint.fusion import fused
 from tfvolta.footprint.liveness import order_of, peak_of
 from tfvolta.footprint.memory import MemoryEstimate, Variables, estimate_memory, reserve_of
-from tfvolta.footprint.step import Step, StepOperation
+from tfvolta.footprint.step import Convolution, Step, StepOperation
+from tfvolta.memory.workspace import VARIABLE, limit_mb
 
 
 def chain(*kinds: str, size: int = 100) -> Step:
@@ -143,10 +144,54 @@ def test_the_parts_add_up_and_a_strategy_packs_gradients() -> None:
     assert packed.to_json()["device"] == packed.device > packed.peak
 
 
-def test_a_convolution_has_workspace() -> None:
+def convolutions(*each: Convolution) -> Step:
+    return dataclasses.replace(chain("Conv2D", "Conv2D"), convolutions=each)
+
+
+LARGE = Convolution((3, 3, 512, 512), (1, 1, 1, 1), "float32")
+SPECTRA = 2 * 512 * 512 * 32 * 17 * 8
+
+
+@pytest.mark.parametrize(
+    ("convolution", "guess"),
+    [
+        (LARGE, SPECTRA),
+        (dataclasses.replace(LARGE, filter_shape=(3, 3, 256, 512)), SPECTRA // 2),
+        (dataclasses.replace(LARGE, dtype="float16"), 20),  # a tenth of what is held
+        (dataclasses.replace(LARGE, strides=(1, 2, 2, 1)), 20),
+        (dataclasses.replace(LARGE, filter_shape=(1, 1, 512, 512)), 20),
+        (dataclasses.replace(LARGE, filter_shape=(33, 33, 512, 512)), 20),
+    ],
+)
+def test_scratch_of_float32_convolutions_is_guessed_from_their_filters(convolution: Convolution, guess: int) -> None:
     variables = Variables(0, 0, 0)
-    found = estimate_memory(chain("Conv2D", "Conv2D"), variables, [], 1, compiled=False)
-    assert found.workspace == 20
+    found = estimate_memory(convolutions(convolution), variables, [], 1, False, scratch_limit=8192 * 2**20)
+    assert (found.scratch, found.scratch_bound, found.workspace) == (guess, 8192 * 2**20, 0)
+    assert found.peak == 200 + guess and found.peak_bound == 200 + 8192 * 2**20
+
+
+def test_the_limit_bounds_the_guess_and_a_compiled_step_does_not_read_it() -> None:
+    variables = Variables(0, 0, 0)
+    limited = estimate_memory(convolutions(LARGE), variables, [], 1, False, scratch_limit=128 * 2**20)
+    assert limited.scratch == limited.scratch_bound == 128 * 2**20 and limited.peak == limited.peak_bound
+    compiled = estimate_memory(convolutions(LARGE), variables, [], 1, True, scratch_limit=128 * 2**20)
+    assert compiled.scratch == compiled.scratch_bound == 0 and compiled.workspace == 10
+    without = estimate_memory(chain("MatMul"), variables, [], 1, False, scratch_limit=128 * 2**20)
+    assert without.scratch == without.scratch_bound == 0
+
+
+def test_the_limit_comes_from_the_environment_first() -> None:
+    assert limit_mb(None, {}) == 8192
+    assert limit_mb(256, {}) == 256
+    assert limit_mb(256, {VARIABLE: "512"}) == 512
+    assert limit_mb(256, {VARIABLE: "much"}) == 256
+    assert limit_mb(256, {VARIABLE: "-1"}) == limit_mb(0, {}) == 0
+
+
+def test_a_trace_with_cudnn_in_it_holds_its_reserve_itself() -> None:
+    variables, layers = Variables(0, 0, 0), [recurrent("LSTM", 4)]
+    assert estimate_memory(chain("CudnnRNNV3"), variables, layers, 8, compiled=False).recurrent == 0
+    assert estimate_memory(chain("While"), variables, layers, 8, compiled=False).recurrent == reserve_of(layers[0])
 
 
 def test_cards_by_name_and_by_size() -> None:

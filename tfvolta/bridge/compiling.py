@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Protocol
+from typing import Any, Callable, Optional, Protocol
 
 from tfvolta.bridge.records import CompileProbe, XlaTrial
+from tfvolta.footprint.memory import Variables
 
 
 class Compiling(Protocol):
-    """What ``XlaPart`` and ``PaddingPart`` offer on every Keras."""
+    """What ``XlaPart``, ``FootprintPart`` and ``PaddingPart`` offer on every Keras."""
 
     def before_first_step(self, model: Any, action: Callable[[Any], None]) -> None:
         """Calls ``action(iterator)`` once, right before the train function runs next; from ``on_train_begin`` on.
@@ -30,6 +31,15 @@ class Compiling(Protocol):
 
     def test_trace_count(self, model: Any) -> int:
         """How often the function of ``evaluate`` and of validation was traced so far; reads no device."""
+
+    def loaded_memory(self, model: Any) -> Any:
+        """A ``tfvolta.bridge.loaded_memory.LoadedMemory`` of the step that was compiled; between two steps."""
+
+    def traced_memory(self, model: Any, rows: Optional[int] = None) -> Any:
+        """A ``tfvolta.bridge.traced_memory.TracedMemory`` of the running fit's step, from the trace that it runs."""
+
+    def variable_bytes(self, model: Any) -> Variables:
+        """Bytes of a model's weights and of its optimiser's variables, so far as they were made."""
 
     def padding_refusals(self, model: Any) -> list[str]:
         """What of a compiled model sees rows that only fill a batch up, or cannot leave them out, with the reason."""

@@ -6,7 +6,9 @@ from typing import Any, Optional, Protocol
 
 from tfvolta.bridge.compiled_memory import compiled_memory
 from tfvolta.bridge.layer_calls import Call, CallRecord, Work, shape_of, work_by_layer
+from tfvolta.bridge.loaded_memory import LoadedMemory, loaded_memory
 from tfvolta.bridge.symbolic_call import InputShape, SymbolicCall
+from tfvolta.bridge.traced_memory import TracedMemory, traced_memory
 from tfvolta.bridge.traced_step import TracedStep, bytes_of_variables, trace_step
 from tfvolta.footprint.layer import LayerFigures, Shape, WeightFigures
 from tfvolta.footprint.memory import Variables
@@ -61,6 +63,14 @@ class FootprintPart:
     def compiled_memory(self, model: Any, iterator: Any, batch: Optional[int] = None) -> dict[str, Any]:
         """What XLA's own analysis says of a compiled step's memory; it compiles the step once more."""
         return compiled_memory(model, iterator, batch)
+
+    def loaded_memory(self, model: Any) -> LoadedMemory:
+        """What XLA's analysis says of the step that was compiled, and allocators of their memory; compiles nothing."""
+        return loaded_memory(model)
+
+    def traced_memory(self, model: Any, rows: Optional[int] = None) -> TracedMemory:
+        """What the running fit's step holds at its worst moment, from the trace that it runs."""
+        return traced_memory(model, rows)
 
     def variable_bytes(self, model: Any) -> Variables:
         """Bytes of a model's weights and of its optimiser's variables, so far as they were made."""

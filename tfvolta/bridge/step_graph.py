@@ -9,10 +9,13 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from tfvolta.bridge.layer_calls import CallRecord, function_graph
+from tfvolta.footprint.memory import cudnn_reserve
 from tfvolta.footprint.operation_kinds import NOTHING
-from tfvolta.footprint.step import Step, StepOperation
+from tfvolta.footprint.step import Convolution, Step, StepOperation
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_RESERVE = 3  # position of the reserved space among the results of CudnnRNN, V2 and V3
+_GATES = {"lstm": 4, "gru": 3}
 
 
 class StepReader:
@@ -23,20 +26,24 @@ class StepReader:
         sizes: Bytes of each tensor.
         unknown: Tensors of a size that is not known.
         compiled: Operations inside functions that XLA compiles.
+        convolutions: Convolutions of the forward pass.
     """
 
-    def __init__(self, record: CallRecord, paths: dict[int, str]) -> None:
+    def __init__(self, record: CallRecord, paths: dict[int, str], rows: Optional[int] = None) -> None:
         """Makes an empty reader.
 
         Args:
             record: The layer calls of the trace.
             paths: Paths of the layers by their ids.
+            rows: First dimension of tensors of which no other is open; they are unknown where None.
         """
         self.operations: list[StepOperation] = []
         self.sizes: list[int] = []
         self.unknown = 0
         self.compiled: set[int] = set()
+        self.convolutions: list[Convolution] = []
         self._record = record
+        self._rows = rows
         self._layers = list(paths.values())
         self._number_of = {layer: number for number, layer in enumerate(paths)}
 
@@ -44,7 +51,8 @@ class StepReader:
         """The step of a train function's graph."""
         self._visit(graph, {}, None, False)
         layers = tuple(self._layers)
-        return Step(tuple(self.operations), tuple(self.sizes), layers, self.unknown, frozenset(self.compiled))
+        compiled, convolutions = frozenset(self.compiled), tuple(self.convolutions)
+        return Step(tuple(self.operations), tuple(self.sizes), layers, self.unknown, compiled, convolutions)
 
     def _visit(self, graph: Any, given: dict[int, int], layer: Optional[int], is_compiled: bool) -> dict[int, int]:
         """Reads a graph whose arguments are the given tensors; the numbers of its tensors by their ids."""
@@ -90,6 +98,8 @@ class StepReader:
             kind = operation.type
             inputs = tuple(numbers[id(tensor)] for tensor in operation.inputs)
             outputs = tuple(self._tensor(operation.type, tensor, numbers) for tensor in operation.outputs)
+            if kind == "Conv2D" and operation.inputs[1].shape.is_fully_defined():
+                self.convolutions.append(_convolution(operation))
         if is_compiled:
             self.compiled.add(len(self.operations))
         self.operations.append(StepOperation(kind, inputs, outputs, before, layer))
@@ -104,10 +114,41 @@ class StepReader:
     def _size(self, tensor: Any) -> int:
         if tensor.dtype in (tf.resource, tf.variant, tf.string):
             return 0
-        if not tensor.shape.is_fully_defined():
-            self.unknown += 1
-            return 0
-        return int(math.prod(tensor.shape.as_list())) * int(tensor.dtype.size)
+        shape = self._known(tensor.shape)
+        if shape is None:
+            kept = reserve_bytes(tensor)
+            self.unknown += kept is None
+            return kept or 0
+        return int(math.prod(shape)) * int(tensor.dtype.size)
+
+    def _known(self, shape: Any) -> Optional[list[int]]:
+        if shape.rank is None:
+            return None
+        sizes = shape.as_list()
+        if sizes and sizes[0] is None and self._rows is not None:
+            sizes[0] = self._rows
+        return None if None in sizes else sizes
+
+
+def _convolution(operation: Any) -> Convolution:
+    shape = tuple(operation.inputs[1].shape.as_list())
+    strides = tuple(int(stride) for stride in operation.get_attr("strides"))
+    return Convolution(shape, strides, str(operation.get_attr("T").name))
+
+
+def reserve_bytes(tensor: Any) -> Optional[int]:
+    """Bytes of what cuDNN keeps of a recurrent layer, which no shape tells; None for other tensors.
+
+    Its note for the host, the last result, is 0.
+    """
+    operation = tensor.op
+    if not operation.type.startswith("CudnnRNN") or "Backprop" in operation.type or tensor.value_index < _RESERVE:
+        return None
+    sequence, state = operation.inputs[0].shape, operation.outputs[1].shape
+    if tensor.value_index > _RESERVE or not (sequence.is_fully_defined() and state.is_fully_defined()):
+        return 0 if tensor.value_index > _RESERVE else None
+    gates = _GATES.get(operation.get_attr("rnn_mode").decode(), 1)
+    return cudnn_reserve(sequence[0] * sequence[1], state[-1], gates) * int(tensor.dtype.size)
 
 
 def _needed(graph: Any) -> list[tuple[int, Any]]:

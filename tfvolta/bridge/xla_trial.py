@@ -78,7 +78,7 @@ def marked_functions(model: Any, iterator: Any) -> Iterator[MarkedFunction]:
         return
     library = functions[0].get_concrete_function(iterator).graph._functions
     graphs_of = {name: function.graph for name, function in library.items()}
-    marked = [MarkedFunction(name, graphs_of[name], graphs_of) for name, each in library.items() if _is_marked(each)]
+    marked = [MarkedFunction(name, graphs_of[name], graphs_of) for name, each in library.items() if is_marked(each)]
     # What a marked function calls is compiled with it. Keras 2's optimisers mark the update of each variable, too.
     inner = {name for function in marked for name in function.calls()}
     yield from (function for function in marked if function.name not in inner)
@@ -97,7 +97,7 @@ def _definition(function: Any) -> Any:
     return getattr(function, "cached_definition", None) or function.definition
 
 
-def _is_marked(function: Any) -> bool:
+def is_marked(function: Any) -> bool:
     definition = _definition(function)
     return "_XlaMustCompile" in definition.attr and bool(definition.attr["_XlaMustCompile"].b)
 

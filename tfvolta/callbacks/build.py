@@ -20,6 +20,7 @@ from tfvolta.callbacks.oom_handler import OomHandler
 from tfvolta.callbacks.progress import Progress
 from tfvolta.callbacks.rank_check import RankCheck
 from tfvolta.callbacks.saver import Saver
+from tfvolta.callbacks.step_memory import StepMemory
 from tfvolta.callbacks.tensor_cores import TensorCores
 from tfvolta.callbacks.throughput import Throughput
 from tfvolta.callbacks.validation_memory import ValidationMemory
@@ -67,14 +68,15 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
         callbacks.append(LossScaleMonitor(session=session))
     watched = session.config.gradient_monitor
     if watched is not None and session.config.get("strategy.kind") != "parameter_server":
-        callbacks.append(GradientMonitor(watched.every_steps, watched.groups, session))
+        callbacks.append(GradientMonitor(session=session, **watched.model_dump()))
     if monitor.tensor_cores:
         callbacks.append(TensorCores(session))
     asked = session.config.alarms
     if asked is not None and session.config.get("strategy.kind") != "parameter_server":
         callbacks.append(Alarms(**asked.model_dump(), session=session))
     if monitor.memory:
-        callbacks += [DeviceMemory(session=session), ValidationMemory(session)]
+        memory = DeviceMemory(session=session)
+        callbacks += [memory, StepMemory(memory, session), ValidationMemory(session, memory)]
     if session.place.heartbeats is not None or any(step.knob.name == Watchdog.name for step in session.plan.steps):
         callbacks.append(Progress(session))
     return callbacks

@@ -8,6 +8,7 @@ from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.memory.validation_peak import ValidationPeak
 
 if TYPE_CHECKING:
+    from tfvolta.callbacks.device_memory import DeviceMemory
     from tfvolta.session import Session
 
 _NO_GPU = "TensorFlow has no GPU in this process"
@@ -21,17 +22,19 @@ class ValidationMemory(Callback):
 
     Args:
         session: Takes the records into the evidence of a run.
+        memory: Has the peak of the first step, where it starts the peak anew after it.
 
     Attributes:
         peaks: What was seen, by device; None where a device has no figures.
         unavailable: Why there are none, by device; ``all`` where there is no GPU.
     """
 
-    def __init__(self, session: Optional[Session] = None):
+    def __init__(self, session: Optional[Session] = None, memory: Optional[DeviceMemory] = None):
         super().__init__()
         self.peaks: dict[str, Optional[ValidationPeak]] = {}
         self.unavailable: dict[str, str] = {}
         self._session = session
+        self._memory = memory
         self._trained = self._done = False
         self._before: dict[str, Any] = {}
 
@@ -63,15 +66,19 @@ class ValidationMemory(Callback):
             if before is None or found is None:
                 self.peaks[device], self.unavailable[device] = None, _NO_STATISTICS
                 continue
-            self.peaks[device] = ValidationPeak(
-                device, before["peak_bytes"], found["peak_bytes"], before["current_bytes"], batch
-            )
+            first = self._first_peak(device)
+            training, validation = max(first, before["peak_bytes"]), max(first, found["peak_bytes"])
+            self.peaks[device] = ValidationPeak(device, training, validation, before["current_bytes"], batch)
         self._tell()
 
     def summary(self) -> dict[str, Any]:
         """What was seen, as JSON values."""
         peaks = {device: None if peak is None else peak.to_json() for device, peak in self.peaks.items()}
         return {"peaks": peaks, "unavailable": dict(self.unavailable)}
+
+    def _first_peak(self, device: str) -> int:
+        first = None if self._memory is None else self._memory.first.get(device)
+        return 0 if first is None else first["peak_bytes"]
 
     def _tell(self) -> None:
         if self._session is None:

@@ -100,14 +100,21 @@ class _Memory:
 
 def peak_of(step: Step) -> Peak:
     """The moment in which the step's tensors take most memory; variables are not among them."""
-    memory = _Memory(step)
-    best = Peak(0, {}, 0)
-    for number in order_of(step):
+    memory, order = _Memory(step), order_of(step)
+    best, worst = 0, -1
+    for position, number in enumerate(order):
         memory.start(number)
-        if memory.held > best.size:
-            best = Peak(memory.held, memory.by_layer(), number)
+        if memory.held > best:
+            best, worst = memory.held, position
         memory.finish(number)
-    return best
+    if worst < 0:
+        return Peak(0, {}, 0)
+    memory = _Memory(step)  # once more up to there: what is held is not written down at every moment
+    for number in order[:worst]:
+        memory.start(number)
+        memory.finish(number)
+    memory.start(order[worst])
+    return Peak(best, memory.by_layer(), order[worst])
 
 
 def order_of(step: Step) -> list[int]:

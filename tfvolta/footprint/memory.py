@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping, Optional, Sequence
 
+from tfvolta.footprint.convolution_scratch import ConvolutionScratch, scratch_of
 from tfvolta.footprint.fusion import fused
 from tfvolta.footprint.layer import BYTES_OF_DTYPE, LayerFigures
 from tfvolta.footprint.liveness import Peak, peak_of
@@ -17,15 +18,12 @@ from tfvolta.footprint.step import Step
 
 # The largest miss of the calibration, rounded up.
 ERROR_PERCENT = 10
-# cuDNN's workspaces and what its autotuning leaves in the allocator, as a share of the step's tensors.
-_CONVOLUTION_SHARE = 0.10
 # A compiled step's own workspaces.
 _COMPILED_SHARE = 0.05
 # CUDA's context, kernels and the libraries' own memory, which TensorFlow's allocator does not hold.
 FRAMEWORK_BYTES = 600 * 2**20
 # cuDNN keeps, for the backward pass, so many values of each step, unit and example, and as many as workspace.
 _RESERVE_PER_GATE, _RESERVE_BESIDE = 2, 2
-_CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "Conv3DBackpropInputV2")
 # Strategies that concatenate gradients before they reduce them; Horovod has a buffer of 128 MB.
 # Source: tensorflow/python/distribute/cross_device_utils.py; HOROVOD_FUSION_THRESHOLD.
 _PACKING = ("mirrored", "multi_worker_mirrored", "central_storage")
@@ -79,7 +77,9 @@ class MemoryEstimate:
         activations: Tensors of layers that the backward pass still needs at the worst moment.
         gradients: Loss, gradients and updates at that moment.
         recurrent: What cuDNN keeps of recurrent layers.
-        workspace: Allowance for workspaces.
+        workspace: Allowance for the workspaces of a compiled step.
+        scratch: Scratch memory of one convolution of a step that is not compiled: a guess.
+        scratch_bound: What its limit lets it be at most.
         reduction: Gradients packed for the all-reduce.
         unknown_tensors: Tensors whose size is not known before training; they are not counted.
         layers: The layers that hold most.
@@ -95,14 +95,21 @@ class MemoryEstimate:
     recurrent: int
     workspace: int
     reduction: int
+    scratch: int = 0
+    scratch_bound: int = 0
     unknown_tensors: int = 0
     layers: tuple[HeavyLayer, ...] = ()
 
     @property
     def peak(self) -> int:
         """What TensorFlow's allocator will have handed out at most."""
-        held = self.casts + self.activations + self.gradients + self.recurrent + self.workspace
+        held = self.casts + self.activations + self.gradients + self.recurrent + self.workspace + self.scratch
         return self.weights + self.optimizer + held + self.reduction
+
+    @property
+    def peak_bound(self) -> int:
+        """The peak where a convolution takes all the scratch memory that it may."""
+        return self.peak - self.scratch + self.scratch_bound
 
     @property
     def device(self) -> int:
@@ -114,6 +121,7 @@ class MemoryEstimate:
         return {
             **dataclasses.asdict(self),
             "peak": self.peak,
+            "peak_bound": self.peak_bound,
             "framework": FRAMEWORK_BYTES,
             "device": self.device,
             "error_percent": ERROR_PERCENT,
@@ -127,6 +135,7 @@ def estimate_memory(
     batch: int,
     compiled: bool,
     strategy: Optional[str] = None,
+    scratch_limit: Optional[int] = None,
 ) -> MemoryEstimate:
     """Estimates one replica's peak.
 
@@ -137,14 +146,16 @@ def estimate_memory(
         batch: Examples of the traced batch.
         compiled: Whether to estimate the step as compiled by XLA.
         strategy: ``strategy.kind`` that it will be trained with.
+        scratch_limit: Bytes of scratch memory that a convolution may take; None where nothing limits it.
     """
     seen = fused(dataclasses.replace(step, compiled=frozenset(range(len(step.operations))))) if compiled else step
     peak = peak_of(seen)
     held = {number: size for number, size in peak.by_layer.items() if number is not None}
     casts = min(_casts(step), sum(held.values()))
     gradients = peak.by_layer.get(None, 0)
-    recurrent = sum(reserve_of(layer) for layer in layers)
+    recurrent = 0 if _has_cudnn(step) else sum(reserve_of(layer) for layer in layers)
     reduction = variables.trainable if strategy in _PACKING else _HOROVOD_BYTES if strategy == "horovod" else 0
+    scratch = ConvolutionScratch() if compiled else scratch_of(step, peak.size, scratch_limit)
     return MemoryEstimate(
         batch=batch,
         compiled=compiled,
@@ -154,17 +165,18 @@ def estimate_memory(
         activations=sum(held.values()) - casts,
         gradients=gradients,
         recurrent=recurrent,
-        workspace=int(peak.size * _workspace_share(step, compiled)),
+        workspace=int(peak.size * _COMPILED_SHARE) if compiled else 0,
         reduction=reduction,
+        scratch=scratch.guess,
+        scratch_bound=scratch.bound,
         unknown_tensors=step.unknown,
         layers=_heavy(step, peak, layers),
     )
 
 
-def _workspace_share(step: Step, compiled: bool) -> float:
-    if compiled:
-        return _COMPILED_SHARE
-    return _CONVOLUTION_SHARE if any(operation.kind in _CONVOLUTIONS for operation in step.operations) else 0.0
+def _has_cudnn(step: Step) -> bool:
+    """Whether cuDNN's recurrent kernels stand in the step, as they do where a GPU is: their reserve is then in it."""
+    return any(operation.kind.startswith("CudnnRNN") for operation in step.operations)
 
 
 def _casts(step: Step) -> int:
@@ -186,8 +198,19 @@ def reserve_of(layer: LayerFigures) -> int:
         return 0
     steps_and_batch = layer.input_shapes[0][0] * layer.input_shapes[0][1]
     units, gates = square[-1][0], _gates(square[-1])  # the recurrent kernel follows that of the input
-    values = steps_and_batch * units * (_RESERVE_PER_GATE * gates + _RESERVE_BESIDE)
+    values = cudnn_reserve(steps_and_batch, units, gates)
     return values * BYTES_OF_DTYPE.get(layer.compute_dtype, 4) * max(1, layer.calls)
+
+
+def cudnn_reserve(steps_and_batch: int, units: int, gates: int) -> int:
+    """Values that cuDNN keeps of a recurrent layer with its workspace.
+
+    Args:
+        steps_and_batch: Steps of a sequence times sequences.
+        units: Of the layer.
+        gates: 4 of an LSTM, 3 of a GRU.
+    """
+    return steps_and_batch * units * (_RESERVE_PER_GATE * gates + _RESERVE_BESIDE)
 
 
 def _gates(shape: Sequence[int]) -> int:
@@ -201,7 +224,7 @@ def _heavy(step: Step, peak: Peak, layers: Sequence[LayerFigures]) -> tuple[Heav
     figures: Mapping[str, LayerFigures] = {layer.name: layer for layer in layers}
     held = {step.layers[number]: size for number, size in peak.by_layer.items() if number is not None}
     for layer in layers:
-        if reserve_of(layer):
+        if reserve_of(layer) and not _has_cudnn(step):
             held[layer.name] = held.get(layer.name, 0) + reserve_of(layer)
     total = sum(held.values()) or 1
     rows = [

@@ -26,6 +26,21 @@ class StepOperation:
 
 
 @dataclasses.dataclass(frozen=True)
+class Convolution:
+    """One convolution of the forward pass.
+
+    Attributes:
+        filter_shape: Height, width, channels and filters.
+        strides: Of height and width.
+        dtype: The type that it computes in.
+    """
+
+    filter_shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Step:
     """A training step.
 
@@ -35,6 +50,7 @@ class Step:
         layers: Paths of the layers that the operations name by number.
         unknown: Tensors whose size is not known before training.
         compiled: Numbers of the operations that XLA compiles.
+        convolutions: Its two-dimensional convolutions whose filters have known sizes.
     """
 
     operations: tuple[StepOperation, ...]
@@ -42,3 +58,4 @@ class Step:
     layers: tuple[str, ...]
     unknown: int = 0
     compiled: frozenset[int] = frozenset()
+    convolutions: tuple[Convolution, ...] = ()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Mapping, Optional
+
+VARIABLE = "TF_CUDNN_WORKSPACE_LIMIT_IN_MB"
 DEFAULT_MB = 8192  # TensorFlow's, since 2.10, whatever the card
 _LARGE_CARD_MB = 24 * 1024
 _SHARES = (16, 8)  # of a smaller and of a large card
@@ -32,3 +35,18 @@ def reason(memory_mb: int) -> str:
         f"Start with {start} MiB on {memory_mb} MiB: the default is {share} % of the card, wanted when activations are "
         "at their peak."
     )
+
+
+def limit_mb(setting: Optional[int], environment: Mapping[str, str]) -> int:
+    """What a convolution may take: by the environment, which wins, by the config, or TensorFlow's default.
+
+    Args:
+        setting: Value of ``cudnn.workspace_limit_mb``.
+        environment: Of the process.
+
+    Source: ``GetDnnWorkspaceLimit`` in tensorflow/core/kernels/gpu_utils.h, which ignores what is no whole number.
+    """
+    try:
+        return max(int(environment[VARIABLE]), 0)
+    except (KeyError, ValueError):
+        return DEFAULT_MB if setting is None else setting

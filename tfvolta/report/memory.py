@@ -17,7 +17,8 @@ _KINDS = (
     ("activations", "activations", "what the backward pass needs of the layers"),
     ("gradients", "loss, gradients", "at the worst moment; updates come after activations are gone"),
     ("recurrent", "recurrent", "what cuDNN keeps of recurrent layers, and its workspace"),
-    ("workspace", "workspace", "cuDNN's and XLA's, as an allowance"),
+    ("workspace", "workspace", "XLA's, as an allowance"),
+    ("scratch", "convolutions", "scratch memory of one, a guess: cuDNN's choice shows in training"),
     ("reduction", "all-reduce", "gradients packed between GPUs"),
 )
 
@@ -41,6 +42,9 @@ def print_memory(content: Mapping[str, Any], most_layers: int, console: Optional
         if estimate[key]:
             table.add_row(name, f"{estimate[key] / 2**20:,.0f}", remark)
     table.add_row("peak", f"{estimate['peak'] / 2**20:,.0f}", f"± {estimate['error_percent']} %, as the allocator says")
+    if estimate["scratch_bound"]:
+        limit = f"if a convolution takes all of its limit of {estimate['scratch_bound'] / 2**20:,.0f} MiB"
+        table.add_row("at most", f"{estimate['peak_bound'] / 2**20:,.0f}", limit)
     table.add_row("on the card", f"{estimate['device'] / 2**20:,.0f}", "with CUDA's context and libraries")
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
     _refined(console, content.get("refined"))

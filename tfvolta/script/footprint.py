@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 import sys
 import time
@@ -90,10 +91,14 @@ class _Looker:
     def _memory(self, bridge: Any, model: Any, traced: Any, layers: Any) -> dict[str, Any]:
         """The estimates with and without XLA."""
         from tfvolta.footprint.memory import estimate_memory
+        from tfvolta.memory.workspace import limit_mb
 
         variables = bridge.variable_bytes(model)
+        limit = limit_mb(self.session.config.get("cudnn.workspace_limit_mb"), os.environ) * 2**20
         both = {
-            name: estimate_memory(traced.step, variables, layers, traced.batch, compiled, self.strategy).to_json()
+            name: estimate_memory(
+                traced.step, variables, layers, traced.batch, compiled, self.strategy, limit
+            ).to_json()
             for name, compiled in (("plain", False), ("compiled", True))
         }
         return {**both, "planned": "compiled" if traced.step.compiled else "plain"}
