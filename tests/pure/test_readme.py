@@ -25,7 +25,7 @@ def test_the_config_of_the_readme_loads(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_files_of_the_readme_exist() -> None:
-    named = re.findall(r"\b(?:configs|docs|examples|constraints)/[\w./]*", TEXT)
+    named = re.findall(r"\b(?:configs|docs|examples|constraints)/[\w./-]*", TEXT)
     assert named
     assert [name for name in named if not (ROOT / name.rstrip(".")).exists()] == []
 
