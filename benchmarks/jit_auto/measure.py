@@ -68,7 +68,7 @@ def verdict(name: str, rows: dict[str, dict[str, Any]], result: Result) -> dict[
     found.update({f"{mode}_step_ms": rows[f"{name}-{mode}"].get("step_ms") for mode in ("off", "on")})
     ratio = rows[f"{name}-on"].get("rate_ratio")
     if ratio is None:
-        return {**found, "share_of_better": None, "left_out": rows[f"{name}-on"].get("left_out", "no pairs")[-300:]}
+        return {**found, "share_of_better": None, "left_out": rows[f"{name}-on"].get("left_out", "no pairs")[:300]}
     on_over_off = ratio["estimate"]
     share = min(1.0, on_over_off) if found["auto_compiles"] else min(1.0, 1 / on_over_off)
     if facts["on"].get("compiled") is False:
@@ -80,7 +80,7 @@ def line_of(row: dict[str, Any]) -> str:
     """A verdict for a terminal."""
     said = f"{row['model']:16} off {row['off_step_ms']} ms, on {row['on_step_ms']} ms"
     if row["share_of_better"] is None:
-        return f"{said}: not compared: {row['left_out'][-200:]}"
+        return f"{said}: not compared: {row['left_out'][:120]}"
     ratio = row["on_over_off"]
     said += f", on/off x{ratio['estimate']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
     said += f", auto {'on' if row['auto_compiles'] else 'off'}: {row['share_of_better']:.3f} of the better"
@@ -107,7 +107,7 @@ def main(given: Optional[Sequence[str]] = None) -> int:
         for row in (*rows.values(), *found):
             lines(row)
     for name, reason in result.left_out.items():
-        print(f"left out {name}: {reason[-700:]}")
+        print(f"left out {name}: {reason[:80]} ... {reason[-500:]}")
     print("\n".join(line_of(row) for row in found))
     shares = [row["share_of_better"] for row in found if row["share_of_better"] is not None]
     print(f"{len(shares)} of {len(names)} models compared; least share {min(shares, default=0.0):.3f}; goal {GOAL}")

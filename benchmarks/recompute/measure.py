@@ -100,7 +100,8 @@ def line_of(row: dict[str, Any]) -> str:
     """A row for a terminal."""
     name = f"{row['contender']:28}"
     if "step_ms" not in row:
-        return f"{name} nothing measured: {row.get('left_out', 'no time')[-260:]}"
+        reason = row.get("left_out", "no time")
+        return f"{name} nothing measured: {reason[:80]} ... {reason[-180:]}"
     said = f"{name} {row['step_ms']:8.2f} ms, {row['rounds']} rounds, ready in {row['warm_up_seconds']:.0f} s"
     if "time_ratio" in row:
         ratio = row["time_ratio"]
