@@ -59,7 +59,7 @@ def test_overriding_hooks_is_seen() -> None:
     assert implemented(Throughput()) == [True, False, False]
     assert implemented(LossScaleMonitor()) == [False, False, False]
     assert implemented(LossScaleMonitor(every_batches=10)) == [True, False, False]
-    assert implemented(DeviceMemory()) == [False, False, False]
+    assert implemented(DeviceMemory()) == [True, False, False]
 
 
 def test_every_callback_takes_device_tensors() -> None:

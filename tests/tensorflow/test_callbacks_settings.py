@@ -27,6 +27,7 @@ from tfvolta.callbacks import (
     XlaJit,
     session_callbacks,
 )
+from tfvolta.callbacks.step_memory import StepMemory
 from tfvolta.callbacks.validation_memory import ValidationMemory
 from tfvolta.config import load_config
 from tfvolta.errors import ConfigError
@@ -187,7 +188,7 @@ def full_plan(directory: pathlib.Path, record: bool = False) -> Session:
 def test_a_full_plan(tmp_path: pathlib.Path) -> None:
     session = full_plan(tmp_path, record=True)
     callbacks = session_callbacks(session)
-    monitors = [Throughput, CompileLedger, LossScaleMonitor, TensorCores, DeviceMemory, ValidationMemory]
+    monitors = [Throughput, CompileLedger, LossScaleMonitor, TensorCores, DeviceMemory, StepMemory, ValidationMemory]
     assert [type(callback) for callback in callbacks] == [ApplyPlan, *monitors]
     model = compiled()
     for _ in range(2):

@@ -81,6 +81,7 @@ class DeviceMemory(Callback):
             reason = "the allocator reports a peak of 0 bytes after training: it keeps no statistics"
             self.unavailable.update(dict.fromkeys(known, reason))
             devices.update(dict.fromkeys(known))
+            self.first.update(dict.fromkeys(known))
         self.records.append({"epoch": epoch, "devices": devices})
         if self._session is not None:
             self._session.measured("memory", self.summary())
