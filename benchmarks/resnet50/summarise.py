@@ -34,6 +34,26 @@ def interleaved_ratios(results: dict[str, Any], variant: str) -> list[float]:
     return ratios
 
 
+RESULTS = Path(__file__).with_name("results") / "2026-11-30_h200.json"
+
+
+def table_rows() -> list[dict[str, str]]:
+    """Median and range of both ways of measuring, for the table in README."""
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return [
+        {
+            "name": variant,
+            "paired": _spread(paired_ratios(results, variant)),
+            "interleaved": _spread(interleaved_ratios(results, variant)),
+        }
+        for variant in ("run", "with_callbacks")
+    ]
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+
+
 def main() -> None:
     """Prints one line for each variant and way of measuring."""
     results = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))

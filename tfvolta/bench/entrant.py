@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
+from pydantic import ValidationError
+
 import tfvolta
 from tfvolta.bench.contender import Contender
 from tfvolta.bench.measured import Ending, Epoch, Lap
@@ -98,7 +100,10 @@ class Entrant:
             self._built = message
             self._start_seconds = time.monotonic() - self._started
         elif kind == "epoch":
-            self.epochs.append(Epoch(**message, place=place))
+            try:
+                self.epochs.append(Epoch(**message, place=place))
+            except ValidationError as error:  # another version of tfvolta, where python= names another environment
+                self.fail(Ending.CRASH, f"it says what this version does not understand: {error.errors()[0]['msg']}")
         elif kind == "figures":
             self._after = message
 
