@@ -116,6 +116,22 @@ def test_a_script_alone_runs_under_plain_python(tmp_path: Path) -> None:
     assert request.command == (sys.executable, str(tmp_path / "train.py"), "--its", "own")
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "call"),
+    [
+        ("multi_worker_mirrored", "TF_CONFIG", "MultiWorkerMirroredStrategy()"),
+        ("horovod", "HOROVOD_", "hvd.init()"),
+        ("parameter_server", "TF_CONFIG", "ParameterServerStrategy("),
+    ],
+)
+def test_that_workers_run_a_script_as_it_is_is_said(tmp_path: Path, kind: str, given: str, call: str) -> None:
+    text = requested(tmp_path, "--workers", "2", "--kind", kind).as_it_is
+    assert given in text and call in text and f"--config tfvolta:default --kind {kind}" in text and "\n" not in text
+    # What it advises is taken, and then it has nothing to say.
+    taken = requested(tmp_path, "--workers", "2", "--config", "tfvolta:default", "--kind", kind)
+    assert taken.run_options is not None and taken.as_it_is == ""
+
+
 def test_with_a_config_workers_run_under_tfvolta(tmp_path: Path) -> None:
     config = tmp_path / "two.yaml"
     config.write_text("strategy: {kind: horovod}\n")

@@ -6,11 +6,14 @@ import argparse
 from typing import Any
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--config``, ``--set``, ``--directory`` and ``--no-strict``."""
-    parser.add_argument(
-        "--config", metavar="FILE", help="YAML config, or tfvolta:NAME; the embedded default if left out"
-    )
+def add_config_arguments(parser: argparse.ArgumentParser, without: str = "the embedded default if left out") -> None:
+    """Adds ``--config``, ``--set``, ``--directory`` and ``--no-strict``.
+
+    Args:
+        parser: Of the command.
+        without: What happens where no config is given.
+    """
+    parser.add_argument("--config", metavar="FILE", help=f"YAML config, or tfvolta:NAME; {without}")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="override, such as xla.jit=off; may be repeated"
     )

@@ -11,6 +11,10 @@ from typing import Any, Optional
 
 from tfvolta.cli.config_arguments import add_config_arguments, load_from
 
+_WITHOUT_CONFIG = (
+    "the embedded default where only --set, --directory or --no-strict is given; with none of them workers run the "
+    "script as it is, under plain Python"
+)
 _KINDS = ("auto", "multi_worker_mirrored", "horovod", "parameter_server")
 
 
@@ -19,8 +23,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("launch", help="start the workers of a run on this machine", description=__doc__)
     parser.add_argument("--workers", metavar="N", type=int, required=True, help="processes that compute gradients")
     parser.add_argument("--ps", metavar="M", type=int, help="parameter servers (default: as in the config, or 1)")
-    add_config_arguments(parser)
-    parser.add_argument("--kind", choices=_KINDS, default="auto", help="instead of strategy.kind of the config")
+    add_config_arguments(parser, without=_WITHOUT_CONFIG)
+    parser.add_argument("--kind", choices=_KINDS, default="auto", help="instead of strategy.kind of the config, or of a script run as it is")
     parser.add_argument(
         "--max-restarts", metavar="R", type=int, default=0, help="start all again so often (default: 0)"
     )

@@ -160,6 +160,8 @@ class Launcher:
             where += [f"GPU {', '.join(map(str, gpus))}"] if gpus else []
             where += [str(self._bindings.get(task.name, Binding()))] if task.computes else []
             say(f"{task.name}: {', '.join(where) or 'no GPU'}")
+        if self._request.as_it_is and not start.restart:
+            say(self._request.as_it_is)
 
     def _report(self, result: Result) -> None:
         """What went wrong, at the end, where it is seen."""

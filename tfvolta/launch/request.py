@@ -18,6 +18,10 @@ from tfvolta.launch.tasks import Task, tasks_of
 # A preempted job has 30 s on most clusters; after a failure the others find out sooner that a peer is gone.
 GRACE_SECONDS = 15.0
 _MOST_WORKERS = 1024
+_STRATEGIES = {
+    "multi_worker_mirrored": "tf.distribute.MultiWorkerMirroredStrategy()",
+    "parameter_server": "tf.distribute.ParameterServerStrategy(...)",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +73,21 @@ class Request:
             return (sys.executable, *script)
         quiet = ("--quiet",) if self.quiet else ()
         return (sys.executable, "-m", "tfvolta", "run", *self.run_options, *quiet, *script)
+
+    @property
+    def as_it_is(self) -> str:
+        """What workers without a config do, in one line; empty with a config.
+
+        A script that makes no strategy of its own trains one unrelated model in each worker, and nothing fails.
+        """
+        if self.run_options is not None:
+            return ""
+        horovod = self.kind == "horovod"
+        given, call = ("HOROVOD_* variables", "hvd.init()") if horovod else ("TF_CONFIG", _STRATEGIES[self.kind])
+        return (
+            f"no config: workers run {self.script} as it is, with {given} set; each trains a model of its own unless the "
+            f"script itself calls {call}. To have tfvolta apply a config: --config tfvolta:default --kind {self.kind}"
+        )
 
 
 def problems(request: Request, facts: Facts, environ: Mapping[str, str]) -> list[Problem]:
