@@ -193,7 +193,7 @@ def _shown(value: Any, how: str) -> str:
 
 def _ratio(said: Mapping[str, Any], key: str, groups: Mapping[str, list[Mapping[str, Any]]], how: str) -> str:
     """The median of a key's rows over that of another key."""
-    other = next((reference for start, reference in said["over"].items() if key.startswith(start)), None)
+    other = next((str(reference) for start, reference in said["over"].items() if key.startswith(start)), "")
     if other not in groups:
         raise TableError(f"no row {other!r} to set {key} against")
     ours, theirs = (_median(groups[name], said["value"]) for name in (key, other))
