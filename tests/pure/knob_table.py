@@ -195,7 +195,7 @@ ROWS: dict[str, Row] = {
     ),
     "gradient_monitor": Row(
         {"gradient_monitor": {"every_steps": 50}},
-        {"every_steps": 50, "groups": []},
+        {"every_steps": 50, "groups": [], "tensorboard": None},
         ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
         at_once=Status.PENDING,
     ),

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorflow.core.util import event_pb2
 
 import tfvolta
-from tests.stack import keras
-from tfvolta.errors import ConfigError, NoEffectError
+from tests.stack import keras, tf
+from tfvolta.errors import ConfigError, EvidenceWarning, NoEffectError
 from tfvolta.evidence.reading import latest, read
 from tfvolta.outcome import Status
 
@@ -95,3 +96,51 @@ def test_mixed_precision_shows_true_norms(tmp_path: Path) -> None:
     inputs = 4.0**4 / 64
     assert row["loss_scale"] == 16.0
     assert row["groups"]["head"]["norm"] == pytest.approx(2 * (4 * inputs - 1) * inputs * 2, rel=2e-3)
+
+
+def scalars(folder: Path) -> dict[str, dict[int, float]]:
+    """What TensorBoard would read from the event files of a folder: tag, step, value."""
+    found: dict[str, dict[int, float]] = {}
+    for file in sorted(folder.glob("events.out.tfevents.*")):
+        for record in tf.data.TFRecordDataset(str(file)):
+            event = event_pb2.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                assert value.metadata.plugin_data.plugin_name == "scalars"
+                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+def test_tensorboard_reads_the_same_figures_over_several_fits(tmp_path: Path) -> None:
+    section = {"every_steps": 4, "groups": ["*_b", "first"], "tensorboard": str(tmp_path / "board" / "deep")}
+    policy = {"policy": "mixed_float16", "loss_scale": {"initial": 16.0}}
+    config = tfvolta.load_config(run={"directory": str(tmp_path)}, gradient_monitor=section, mixed_precision=policy)
+    trained = model()
+    fit(trained, tfvolta.build_callbacks(config))
+    evidence = read(latest(tmp_path))
+    outcome = evidence.outcomes["gradient_monitor"]
+    assert outcome.status is Status.APPLIED and outcome.observed["tensorboard"] == section["tensorboard"]
+    rows = evidence.measurements["gradients"]["rows"]
+    found = scalars(Path(section["tensorboard"]))
+    assert outcome.observed["scalars"] == len(found) == 4 * 7 + 1
+    for row in rows:
+        assert found["gradients/loss_scale"][row["step"]] == row["loss_scale"]
+        for group, figures in {**row["groups"], "all": row["all"]}.items():
+            for name in ("norm", "zero_share", "underflow_share", "overflow", "non_finite"):
+                seen = found[f"gradients/{group}/{name}"][row["step"]]
+                assert seen == pytest.approx(figures[name], rel=1e-6), (group, name)
+    fit(trained, tfvolta.build_callbacks(config))
+    steps = sorted(scalars(Path(section["tensorboard"]))["gradients/first/norm"])
+    assert steps == [1, 5, 7, 11]  # six steps a fit: the second goes on where the first ended
+
+
+def test_a_board_that_cannot_be_written_is_no_success(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    section = {"every_steps": 4, "tensorboard": str(taken)}
+    config = tfvolta.load_config(run={"directory": str(tmp_path / "runs")}, gradient_monitor=section)
+    with pytest.raises(NoEffectError, match=r"gradient_monitor\.tensorboard: a writable folder"):
+        fit(model(), tfvolta.build_callbacks(config))
+    with pytest.warns(EvidenceWarning, match="No scalars for TensorBoard"):
+        monitor = tfvolta.callbacks.GradientMonitor(every_steps=4, tensorboard=str(taken))
+        fit(model(), [monitor])
+    assert monitor.samples == 2  # training went on

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import warnings
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from tfvolta.bridge.gradient_records import GradientFigures, GradientSample, together
 from tfvolta.bridge.layer_patterns import Pattern, patterns_of
 from tfvolta.callbacks.base import Callback, Logs
-from tfvolta.errors import BridgeError, ConfigError, Problem
+from tfvolta.callbacks.gradient_scalars import GradientScalars
+from tfvolta.errors import BridgeError, ConfigError, EvidenceWarning, Problem
 from tfvolta.knobs import gradient_monitor as knob
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class GradientMonitor(Callback):
             it matches. By default each layer directly below the model is one.
         session: Takes the rows into the evidence of a run.
         capacity: Rows that are kept; the latest count.
+        tensorboard: Folder that takes the figures as scalars too; the first worker alone writes.
 
     Attributes:
         rows: One mapping for each step: ``step`` of this fit, ``epoch``, ``loss_scale``, ``groups`` by name, and
@@ -51,6 +54,7 @@ class GradientMonitor(Callback):
         groups: Sequence[str] = (),
         session: Optional[Session] = None,
         capacity: int = 1000,
+        tensorboard: Optional[str] = None,
     ):
         super().__init__()
         groups = [groups] if isinstance(groups, str) else list(groups)
@@ -61,7 +65,9 @@ class GradientMonitor(Callback):
         self.samples = 0
         self._every, self._patterns, self._session = every_steps, groups, session
         self._groups: dict[str, str] = {}
-        self._epoch = 0
+        self._epoch = self._before = 0
+        writes = tensorboard is not None and (session is None or session.place.is_chief)
+        self._scalars = GradientScalars(str(tensorboard)) if writes else None
 
     def summary(self) -> dict[str, Any]:
         """What was seen in the present or last fit as JSON values; ``rows`` are the latest of ``samples``."""
@@ -93,6 +99,8 @@ class GradientMonitor(Callback):
         """Starts the rows of a fit."""
         self.rows.clear()
         self.samples = 0
+        counts = self.bridge.step_counts(self.model)
+        self._before = 0 if counts is None else counts.applied + (counts.skipped or 0)
         self.bridge.start_watch(self.model)
         if self._session is not None:
             self._session.context.saved[knob.GradientMonitor.name] = knob.Seen()
@@ -111,9 +119,10 @@ class GradientMonitor(Callback):
             self._groups = self._grouping([path for path, _ in sample.gradients])
         self.rows.append(self._row(sample))
         self.samples += 1
+        if self._scalars is not None:
+            self._write(self._scalars)
         if first and self._session is not None:
-            names = tuple(dict.fromkeys(self._groups.values()))
-            self._session.context.saved[knob.GradientMonitor.name] = knob.Seen(1, names)
+            self._session.context.saved[knob.GradientMonitor.name] = _seen(self._groups, self._scalars)
             knob.settle(self._session.context)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
@@ -124,6 +133,18 @@ class GradientMonitor(Callback):
         """Puts the rows into the evidence, also of an epoch that was cut short; later fits are not looked at."""
         self.bridge.start_watch(self.model, active=False)
         self._report()
+        if self._scalars is not None:
+            self._scalars.close()
+
+    def _write(self, scalars: GradientScalars) -> None:
+        """Writes the last row as scalars; a disk that refuses is no reason to stop training, and is said once."""
+        well = not scalars.fault
+        scalars.write(self.rows[-1], self._before + self.rows[-1]["step"])
+        if scalars.fault and well and (self._session is None or self.samples > 1):
+            text = f"No scalars for TensorBoard in {scalars.directory}: {scalars.fault}"
+            if self._session is not None:
+                self._session.recorder.warned(text)
+            warnings.warn(text, EvidenceWarning, stacklevel=4)
 
     def _report(self) -> None:
         if self._session is not None:
@@ -154,6 +175,14 @@ class GradientMonitor(Callback):
         if unmatched and self._session is None:
             raise ConfigError("Groups without a layer.", [_unmatched(each) for each in unmatched])
         return {path: _group(path, patterns) for path in owners}
+
+
+def _seen(groups: dict[str, str], scalars: Optional[GradientScalars]) -> knob.Seen:
+    """What the setting is told of the first step that was looked at."""
+    names = tuple(dict.fromkeys(groups.values()))
+    if scalars is None:
+        return knob.Seen(1, names)
+    return knob.Seen(1, names, scalars.directory, scalars.written, scalars.fault)
 
 
 def _group(path: str, patterns: list[Pattern]) -> str:

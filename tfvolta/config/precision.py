@@ -69,6 +69,9 @@ class GradientMonitor(Section):
         default_factory=list,
         description="Layer classes, names or paths (shell patterns), a group each; by default each top-level layer.",
     )
+    tensorboard: Optional[str] = Field(
+        None, min_length=1, description="Folder that takes the figures as scalars for TensorBoard too."
+    )
 
 
 class Alarms(Section):

@@ -20,10 +20,16 @@ class Seen:
     Attributes:
         samples: Steps that were looked at.
         groups: Names of the groups that their figures are in.
+        tensorboard: Folder that takes scalars; empty where none was asked for, or another worker writes.
+        scalars: How many it had after the first of these steps.
+        fault: Why it takes none.
     """
 
     samples: int = 0
     groups: tuple[str, ...] = ()
+    tensorboard: str = ""
+    scalars: int = 0
+    fault: str = ""
 
 
 class GradientMonitor(Knob):
@@ -33,7 +39,7 @@ class GradientMonitor(Knob):
     """
 
     name = "gradient_monitor"
-    keys = ("gradient_monitor.every_steps", "gradient_monitor.groups")
+    keys = ("gradient_monitor.every_steps", "gradient_monitor.groups", "gradient_monitor.tensorboard")
     phase = Phase.FIT
     closes_at = Moment.NEVER
     techniques = ("P2", "P3")
@@ -47,10 +53,11 @@ class GradientMonitor(Knob):
             why = "Workers of parameter servers take their steps each at its own pace, so no step has one gradient."
             return Forecast(Status.NOT_APPLICABLE, why)
         groups = f"by {', '.join(value['groups'])}" if value["groups"] else "by top-level layer"
+        board = f" The figures are scalars for TensorBoard in {value['tensorboard']} too." * bool(value["tensorboard"])
         return Forecast(
             Status.APPLIED,
             f"The gradients of step 1, and of one step in every {value['every_steps']} from there, are looked at,"
-            f" {groups}; the other steps run a train function that has nothing of it.",
+            f" {groups}; the other steps run a train function that has nothing of it.{board}",
         )
 
     def apply(self, value: Any, context: Context) -> None:
@@ -71,7 +78,11 @@ class GradientMonitor(Knob):
         seen = context.saved.get(self.name)
         if isinstance(seen, Seen) and seen.samples:
             observed = dataclasses.asdict(seen)
-            return Outcome(Status.APPLIED, f"{seen.samples} steps were looked at so far.", observed)
+            if seen.fault:
+                why = f"No scalars for TensorBoard in {seen.tensorboard}: {seen.fault}"
+                return Outcome(Status.NO_EFFECT, why, observed, "set gradient_monitor.tensorboard: a writable folder")
+            board = f" {seen.scalars} scalars for TensorBoard are in {seen.tensorboard}." * bool(seen.tensorboard)
+            return Outcome(Status.APPLIED, f"{seen.samples} steps were looked at so far.{board}", observed)
         if seen is None and context.bridge.is_traced(context.model):
             fix = "write model.fit(..., callbacks=tfvolta.build_callbacks(config))"
             return Outcome(Status.NO_EFFECT, "fit was given no callback that takes the figures.", {}, fix)
