@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+import dataclasses
+import types
+from typing import Any, Callable, Optional
 
 import pytest
 
-from tfvolta.tune.batch_finder import Allowance, find, start_batch
+from tfvolta.cli.batch_start import first_size
+from tfvolta.errors import EstimateError
+from tfvolta.tune.batch_finder import Allowance, find
 from tfvolta.tune.batch_search import BatchSearch
+from tfvolta.tune.first_size import growth_of, start_batch
 from tfvolta.tune.trial import Ending, Trial
 from tfvolta.tune.trial_request import TrialRequest
 
@@ -101,7 +106,100 @@ def test_what_limits_is_said() -> None:
     assert "104: batch larger than the data, as told" in result.limit
 
 
-def test_a_first_size_from_an_estimate() -> None:
-    assert start_batch(lambda batch: 10 * batch, 1000) == 32  # 320 of 500
-    assert start_batch(lambda batch: 10**6, 1000) == 8
-    assert start_batch(lambda batch: None, 1000) == 32
+def estimated(row_mb: int, fixed_mb: int = 100, **more: object) -> dict[str, object]:
+    """Estimates of two sizes, as the process that looks at a script gives them."""
+    sizes = {
+        batch: {"batch": batch, "device": (fixed_mb + row_mb * batch) * 2**20, "compiled": False} for batch in (32, 16)
+    }
+    return {
+        "memory": {"plain": sizes[32], "compiled": {**sizes[32], **more}},
+        "compared": {"plain": sizes[16], "compiled": {**sizes[16], **more}},
+    }
+
+
+@pytest.mark.parametrize(("row_mb", "miss"), [(10, 1.0), (10, 0.9), (10, 1.1), (1, 1.1), (90, 1.0), (500, 1.0)])
+def test_the_first_trial_is_near_the_bound_where_an_estimate_is_made(row_mb: int, miss: float) -> None:
+    limit = 16_000
+    most = int((limit - 100) / (row_mb * miss))  # what fits in truth
+    first = start_batch(growth_of(estimated(row_mb), "off"), limit * 2**20)
+    result = find(REQUEST, Allowance(first.size, stride=first.stride), machine(most), lambda trial: None)  # type: ignore[arg-type]
+    tried = [each.batch for each in result.trials]
+    assert result.largest == most // 8 * 8
+    assert tried[0] <= most and (tried[0] >= 0.7 * most or most < 32)
+    plain = find(REQUEST, Allowance(32), machine(most), lambda trial: None)  # type: ignore[arg-type]
+    assert len(tried) <= len(plain.trials)
+
+
+@pytest.mark.parametrize("most", [8, 24, 96, 100, 184, 192, 200, 208, 400, 5000])
+def test_a_stride_finds_the_same_from_below_and_from_above(most: int) -> None:
+    allowance = Allowance(192, stride=24)
+    result = find(REQUEST, allowance, machine(most), lambda trial: None)  # type: ignore[arg-type]
+    tried = [each.batch for each in result.trials]
+    assert result.largest == most // 8 * 8 and len(tried) == len(set(tried))
+    bounded = find(REQUEST, Allowance(192, 200, stride=24), machine(10**6), lambda trial: None)  # type: ignore[arg-type]
+    assert [each.batch for each in bounded.trials] == [192, 200]
+
+
+def test_a_step_that_may_be_compiled_or_not_counts_as_the_larger() -> None:
+    found = estimated(10)
+    found["memory"]["compiled"] = {"batch": 32, "device": 420 * 2**19}  # type: ignore[index]
+    found["compared"]["compiled"] = {"batch": 16, "device": 260 * 2**19}  # type: ignore[index]
+    compiled, plain, either = (growth_of(found, jit) for jit in ("model", "off", "auto"))
+    assert compiled is not None and plain is not None and either == plain
+    assert compiled.row_bytes == 5 * 2**20 and compiled.fixed_bytes == 50 * 2**20
+
+
+def test_replicas_share_a_batch_and_nothing_fits_is_still_tried() -> None:
+    growth = growth_of(estimated(10), "off")
+    assert growth is not None
+    assert start_batch(growth, 16_000 * 2**20, replicas=4).size == pytest.approx(
+        4 * start_batch(growth, 16_000 * 2**20).size, abs=32
+    )
+    assert start_batch(growth, 64 * 2**20).size == 8
+
+
+class Machine:
+    """Facts of a machine with one GPU, or without."""
+
+    def __init__(self, memory_mb: Optional[int] = None) -> None:
+        self.gpus = [] if memory_mb is None else [types.SimpleNamespace(memory_mb=memory_mb)]
+
+
+SETTINGS = types.SimpleNamespace(get=lambda key: {"xla.jit": "off"}.get(key))
+
+
+def test_the_command_begins_where_the_estimate_says(capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[dict[str, object]] = []
+
+    def look(request: dict[str, object], seconds: float) -> dict[str, object]:
+        asked.append({**request, "seconds": seconds})
+        return estimated(10)
+
+    request = dataclasses.replace(REQUEST, arguments=("--epochs", "3"), overrides=("xla.jit=off",))
+    first = first_size(request, SETTINGS, 60.0, look, Machine(16_000))
+    assert first.size == 1344 and first.stride == 168  # 0.85 of 16,000 MiB
+    assert "1344 rows take 13,540 of 16,000 MiB" in capsys.readouterr().err
+    (wanted,) = asked
+    assert wanted["arguments"] == ("--epochs", "3") and wanted["compare_half"] and wanted["seconds"] == 60.0
+
+
+def _fails(request: object, seconds: float) -> dict[str, object]:
+    raise EstimateError("The script could not be looked at.", [])
+
+
+@pytest.mark.parametrize(
+    ("look", "memory_mb", "why"),
+    [
+        (_fails, 16_000, "could not be looked at"),
+        (lambda request, seconds: {"memory": {}}, 16_000, "without 'plain'"),
+        (lambda request, seconds: estimated(0), 16_000, "does not grow"),
+        (_fails, None, "there is no GPU"),
+    ],
+)
+def test_the_search_is_as_ever_without_an_estimate(
+    look: Any, memory_mb: Optional[int], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = first_size(REQUEST, SETTINGS, 60.0, look, Machine(memory_mb))
+    assert (first.size, first.stride) == (32, None) and why in capsys.readouterr().err
+    result = find(REQUEST, Allowance(first.size, stride=first.stride), machine(200), lambda trial: None)  # type: ignore[arg-type]
+    assert [each.batch for each in result.trials] == found(200)[1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any, Optional
 
@@ -24,7 +25,9 @@ def add_parser(subparsers: Any) -> None:
     """Adds the command."""
     parser = subparsers.add_parser("batch-size", help="find the largest and the fastest batch", description=__doc__)
     add_config_arguments(parser)
-    parser.add_argument("--start", metavar="N", default="32", help="first size (default: 32)")
+    parser.add_argument(
+        "--start", metavar="N", help="first size (default: where there is a GPU from an estimate of memory, else 32)"
+    )
     parser.add_argument("--most", metavar="N", help="largest size to try")
     parser.add_argument("--steps", metavar="N", default="5", help="steps to time in a trial (default: 5)")
     parser.add_argument("--trial-seconds", metavar="S", default="300", help="time limit of one trial (default: 300)")
@@ -77,13 +80,15 @@ def _numbers(arguments: argparse.Namespace, reader: ArgumentReader) -> dict[str,
 
 
 def _search(arguments: argparse.Namespace, numbers: dict[str, Optional[float]]) -> Any:
+    from tfvolta.cli.batch_start import first_size
     from tfvolta.cli.config_arguments import load_from
     from tfvolta.script.source import check_script
     from tfvolta.tune.batch_finder import Allowance, find
     from tfvolta.tune.trial_process import TrialProcess, available_bytes
     from tfvolta.tune.trial_request import TrialRequest
 
-    _refuse_several(load_from(arguments))
+    config = load_from(arguments)
+    _refuse_several(config)
     check_script(arguments.script)
     limit_mb, free = numbers["host_memory_mb"], available_bytes()
     limit = int(limit_mb * 2**20) if limit_mb is not None else None if free is None else int(free * _OF_AVAILABLE)
@@ -99,7 +104,11 @@ def _search(arguments: argparse.Namespace, numbers: dict[str, Optional[float]]) 
         answer="",
     )
     most = None if numbers["most"] is None else int(numbers["most"])
-    allowance = Allowance(int(numbers["start"] or 1), most, seconds=numbers["seconds"] or 0.0)
+    began = time.monotonic()
+    first = first_size(request, config, numbers["trial_seconds"] or 0.0) if numbers["start"] is None else None
+    start, stride = (int(numbers["start"] or 1), None) if first is None else (first.size, first.stride)
+    left = max((numbers["seconds"] or 0.0) - (time.monotonic() - began), 0.0)
+    allowance = Allowance(start, most, seconds=left, stride=stride)
     process = TrialProcess(numbers["trial_seconds"] or 0.0, limit)
     return find(request, allowance, process.run, _tell)
 

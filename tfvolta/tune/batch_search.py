@@ -1,4 +1,7 @@
-"""Which batch size to try next: doubling until one does not fit, then halving the gap, in multiples of 8."""
+"""Which batch size to try next: doubling until one does not fit, then halving the gap, in multiples of 8.
+
+Where the first size is near the bound by an estimate, the next ones lie a stride away from it, then twice as far.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,18 @@ class BatchSearch:
         trials: What was tried, in order.
     """
 
-    def __init__(self, start: int, most: Optional[int] = None, multiple: int = MULTIPLE):
+    def __init__(self, start: int, most: Optional[int] = None, multiple: int = MULTIPLE, stride: Optional[int] = None):
         """Starts.
 
         Args:
             start: First size; brought to a multiple.
             most: Largest size to try; no bound when None.
             multiple: Sizes are multiples of this.
+            stride: How far the second size is from the first; sizes double or halve when None.
         """
         self.trials: list[Trial] = []
         self._multiple = multiple
+        self._stride = stride
         self._most = None if most is None else max(most // multiple * multiple, multiple)
         self._start = max(start // multiple * multiple, multiple)
         if self._most is not None:
@@ -66,16 +71,25 @@ class BatchSearch:
         fits, bound = self.largest, self.bound
         low = fits.batch if fits is not None else 0
         if bound is None:
-            doubled = low * 2 if self._most is None else min(low * 2, self._most)
-            return doubled if doubled > low else None
+            larger = low + self._reach(low)
+            larger = larger if self._most is None else min(larger, self._most)
+            return larger if larger > low else None
         if low == 0 and bound.batch > self._multiple:
-            return max(bound.batch // 2 // self._multiple * self._multiple, self._multiple)
+            smaller = bound.batch - self._reach(bound.batch) if self._stride is not None else bound.batch // 2
+            return max(smaller // self._multiple * self._multiple, self._multiple)
         middle = (low + bound.batch) // 2 // self._multiple * self._multiple
         return middle if low < middle < bound.batch else None
 
     def take(self, trial: Trial) -> None:
         """Takes how a trial ended."""
         self.trials.append(trial)
+
+    def _reach(self, size: int) -> int:
+        """How far to go from the largest that fits, or from the smallest that does not, without the other."""
+        if self._stride is None:
+            return size
+        gone = abs(size - self._start)
+        return max((gone + self._stride) // self._multiple * self._multiple, self._multiple)
 
     def _is_doubtful(self, trial: Trial) -> bool:
         """Whether a trial is to be repeated: its first crash or timeout."""
