@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge import all_reduce, graphs, running_fit
+from tfvolta.bridge import all_reduce, graphs, keras2_call_count, keras2_compiled_rows, running_fit
 from tfvolta.bridge.base import GraphSummary, JitState
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_refusals import xla_obstacles
@@ -122,15 +122,22 @@ class FunctionPart:
             reset_functions(model)
 
     def mend(self, model: Any) -> bool:
-        """Makes the train step wait for its batch where the data are of unknown size; False where nothing is to do.
+        """Corrects what Keras's train function does wrongly or slowly; False where nothing is to do.
 
-        The optimiser's count needs nothing of the batch, so it goes on by one where the data run out.
+        - The optimiser's count needs nothing of the batch, so it goes on by one where data of unknown size run out: the
+          step is made to wait for its batch.
+        - Between the steps of a call the host waits for the device (``keras2_call_count``).
+        - A step that XLA compiles loops over the tokens of an embedding (``keras2_compiled_rows``).
         """
         all_reduce.install(model.distribute_strategy)
-        if _MENDED in model.__dict__ or not running_fit.runs_out(model):
+        changed = keras2_call_count.install(model)
+        if model.optimizer is not None:
+            changed |= keras2_compiled_rows.install(self.package, model.optimizer) and bool(model.jit_compile)
+        if _MENDED not in model.__dict__ and running_fit.runs_out(model):
+            model.__dict__[_MENDED] = changed = True
+            model.__dict__["train_step"] = _after_its_batch(model, model.train_step)
+        if not changed:
             return False
-        model.__dict__[_MENDED] = True
-        model.__dict__["train_step"] = _after_its_batch(model, model.train_step)
         if graphs.is_traced(model.train_function):
             reset_functions(model)
         return True
