@@ -57,7 +57,7 @@ def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) 
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps the few tests that tf_keras runs; refuses to go on when tests/pure alone has imported TensorFlow."""
+    """Keeps what runs on this stack; refuses to go on when tests/pure alone has imported TensorFlow."""
     pure = [item for item in items if PURE in item.path.parents]
     if items and len(pure) == len(items):
         loaded = sorted(FORBIDDEN & set(sys.modules))
@@ -66,15 +66,12 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         return
     from tests import slow
 
-    if not slow.is_tf_keras():
-        return
-    left = [
+    stack = slow.stack()
+    left = {
         item
         for item in items
-        if item not in pure
-        and not session.isinitpath(item.path)
-        and not slow.runs_on_tf_keras(item.path.name, item.name)
-    ]
+        if not session.isinitpath(item.path) and not slow.runs_on(stack, item.path.name, item.name)
+    }
     if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]

@@ -1,4 +1,4 @@
-"""What runs on which stack: everything on keras3 and keras2, and on tf_keras what the two do not show for it.
+"""What runs on which stack: everything on keras3, nearly everything on keras2, and a part on tf_keras.
 
 tf_keras runs the same bridge as keras2 and the same TensorFlow as keras3. A folder of tests that runs on tf_keras
 therefore runs there:
@@ -7,14 +7,15 @@ therefore runs there:
 - the choice of the stack: how scripts import Keras, models of both Keras in one process, what a stack lacks;
 - one test, or a few, of each feature from a user's call to its effect.
 
-``ON_TF_KERAS`` names them. A file or a test that is named on the command line runs on every stack.
+``ON_TF_KERAS`` names them. ``ON_KERAS3_ALONE`` names what is the same whichever Keras is installed: how processes are
+started, meet, are told to end and are reported. A file or a test that is named on the command line runs on every stack.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import os
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Mapping
 
 import pytest
@@ -23,6 +24,7 @@ EVERY = ("*",)
 # Patterns of names of tests, by a pattern of the name of their file.
 ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
     # The bridge
+    "test_*_gpu.py": EVERY,
     "test_*_privates.py": EVERY,
     "test_bridge_conformance.py": EVERY,
     "test_bridge_keras2_callbacks.py": EVERY,
@@ -38,7 +40,7 @@ ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
     "test_faults_policy.py": ("test_models_of_both_keras_in_one_process", "test_a_config_after_the_model"),
     "test_optimizers.py": ("test_what_a_stack_lacks*", "test_the_same_weights_as_written_by_hand"),
     "test_kernels_knobs.py": ("test_both_settings_are_no_error_on_any_stack*",),
-    "test_run.py": ("test_digits_under_the_embedded_default", "test_a_script_that_chooses_tf_keras_itself"),
+    "test_run.py": ("test_digits_under_the_embedded_default",),
     "test_run_scripts.py": (
         "test_however_keras_is_imported*",
         "test_the_other_keras_than_the_environment_means",
@@ -80,23 +82,78 @@ ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def is_tf_keras() -> bool:
-    """Whether this test process runs on tf_keras; asks no TensorFlow, since tests without one ask too."""
+# Patterns as above; a name with parameters is matched with them, "[" being written "[[]".
+ON_KERAS3_ALONE: Mapping[str, tuple[str, ...]] = {
+    "test_preflight.py": EVERY,  # its workers start no TensorFlow
+    # How trials end; what a trial of a training finds is tried on both bridges.
+    "test_batch_size.py": (
+        "test_a_script_that_hangs*",
+        "test_a_script_that_kills*",
+        "test_an_error_of_the_script*",
+        "test_the_hosts_memory*",
+        "test_a_script_without_fit*",
+        "test_a_config_that_cannot_work*",
+        "test_trials_end_with_the_command*",
+    ),
+    # test_one_script kills a worker and ends one on both bridges.
+    "test_launch_training.py": ("test_a_worker_dies*", "test_a_worker_that_hangs*"),
+    "test_checkpoint.py": ("*[[]multi_worker_mirrored]",),
+    "test_data_workers.py": ("test_files_that_are_insisted_on*", "test_workers_with_different_numbers*"),
+    "test_parameter_server.py": ("test_a_server_ends_when*",),  # a server trains nothing and has no Keras
+    "test_benchmark_monitors.py": EVERY,
+    # The command line, exit codes and evidence of scripts that end in the middle, or before any training
+    "test_run.py": (
+        "test_scripts_own_arguments*",
+        "test_exit_codes*",
+        "test_a_script_that_never_fits*",
+        "test_unusable_input*",
+        "test_a_refused_plan*",
+        "test_missing_script*",
+        "test_the_environment_is_contradicted*",
+        "test_interrupted_and_killed*",
+        "test_json_is_the_last_line*",
+        "test_a_script_that_chooses_tf_keras_itself",
+    ),
+    "test_run_scripts.py": (
+        "test_multiprocessing*",
+        "test_training_in_a_forked_child*",
+        "test_a_changed_working_directory*",
+        "test_ends_in_the_middle",
+        "test_exit_zero*",
+        "test_a_syntax_error*",
+        "test_a_broken_import*",
+        "test_a_script_under_a_folder*",
+    ),
+}
+
+
+def stack() -> str:
+    """The stack of this test process, found without starting TensorFlow; keras3 where there is none."""
+    try:
+        old = version("tensorflow").startswith("2.15")
+    except PackageNotFoundError:
+        old = False
     asked = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
-    return asked and not version("tensorflow").startswith("2.15")
+    return "keras2" if old else "tf_keras" if asked else "keras3"
 
 
-def runs_on_tf_keras(file: str, test: str) -> bool:
-    """Whether a test belongs to those that tf_keras runs too.
+def _is_named(table: Mapping[str, tuple[str, ...]], file: str, test: str) -> bool:
+    patterns = [name for key, names in table.items() if fnmatch.fnmatchcase(file, key) for name in names]
+    return any(fnmatch.fnmatchcase(test if "[[]" in each else test.split("[")[0], each) for each in patterns)
+
+
+def runs_on(stack: str, file: str, test: str) -> bool:
+    """Whether a test of a folder runs on a stack.
 
     Args:
+        stack: ``keras3``, ``tf_keras`` or ``keras2``.
         file: Name of its file, such as ``test_alarms.py``.
         test: Its name with parameters, such as ``test_xla[True]``.
     """
-    patterns = [pattern for pattern in ON_TF_KERAS if fnmatch.fnmatchcase(file, pattern)]
-    # Brackets of parameters would be classes of characters.
-    return any(fnmatch.fnmatchcase(test.split("[")[0], name) for key in patterns for name in ON_TF_KERAS[key])
+    if stack == "tf_keras":
+        return _is_named(ON_TF_KERAS, file, test)
+    return stack == "keras3" or not _is_named(ON_KERAS3_ALONE, file, test)
 
 
 # For single tests of files that otherwise run on tf_keras, and for files that take minutes however they are asked for.
-once_a_bridge = pytest.mark.skipif(is_tf_keras(), reason="slow, and keras2 runs the same bridge")
+once_a_bridge = pytest.mark.skipif(stack() == "tf_keras", reason="slow, and keras2 runs the same bridge")
