@@ -25,6 +25,8 @@ RESULTS = environment.VENVS / "results"
 MORE_LANES = 1
 MOST_LANES = 8
 LANES_ON_GPU = 2  # all of them use the same one
+# Containers often forbid compiled files; hundreds of processes would then compile the package, a second each.
+NOT_INHERITED = ("TF_USE_LEGACY_KERAS", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 GIB_A_LANE = 5.0
 
 
@@ -66,7 +68,7 @@ def run_stage(stage: Stage, commands: progress.Commands) -> Result:
     command = [str(environment.python_of(stage.environment)), *stage.command]
     if stage.counts:
         command += [f"--junitxml={report}", "-o", f"cache_dir={environment.VENVS / 'cache' / slug}"]
-    inherited = {key: value for key, value in os.environ.items() if key not in ("TF_USE_LEGACY_KERAS", "PYTHONPATH")}
+    inherited = {key: value for key, value in os.environ.items() if key not in NOT_INHERITED}
     variables = {**inherited, "PYTHONUNBUFFERED": "1", "COLUMNS": "110", **stage.variables}
     started = time.monotonic()
     code = commands.run(stage.name, command, log, variables)
