@@ -41,10 +41,21 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.quiet = True  # what is said once, the chief says
     if not arguments.quiet:
         print(f"tfvolta: evidence in {session.recorder.path}", file=sys.stderr, flush=True)
+    _warn(session, arguments.quiet)
     code = _serve(session) if is_server(session) else _run_script(session, arguments)
     end(code)
     _report(session, arguments, code)
     return code
+
+
+def _warn(session: Any, quiet: bool) -> None:
+    """Says what makes a well-formed plan a bad one here, while there is time to end the run."""
+    from tfvolta.session.cautions import cautions
+
+    for text in cautions(session.plan):
+        session.recorder.warned(text)
+        if not quiet:
+            print(f"tfvolta: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _serve(session: Any) -> int:
