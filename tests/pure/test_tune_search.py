@@ -274,3 +274,12 @@ def test_expected_improvement_falls_with_the_mean_and_rises_with_doubt() -> None
     gains = improvement(np.array([0.0, 0.0, -0.5]), np.array([0.1, 0.5, 0.1]), 0.0)
     assert gains[0] == pytest.approx(0.1 / math.sqrt(2 * math.pi))
     assert gains[1] > gains[0] > gains[2] >= 0
+
+
+def test_a_space_too_large_to_look_at_whole_is_searched_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfvolta.tune.sampler._MOST_POINTS", 50)
+    words = [f"{key}={value}" for key in "abcdefgh" for value in (1, 2)] + [XLA, CALLS]
+    measure = MadeUp({XLA: 1.6, CALLS: 1.2, "h=2": 1.1})
+    search = searched(space_of(*words), measure, budget=Budget(trials=24))
+    assert search.best is not None and {XLA, CALLS} <= set(search.best.words)
+    assert len(set(measure.asked)) == len(measure.asked)

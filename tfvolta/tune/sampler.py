@@ -103,18 +103,28 @@ class ExpertSampler(BaseSampler):  # type: ignore[misc]
 
     def _untried(self, tried: set[Point], best: Point) -> Any:
         """Combinations to choose from: all of them, or of very many a part, with the neighbours of the best."""
-        points = self._space.points()
-        if len(points) > _MOST_POINTS:
-            near = points[(points != np.array(best)).sum(axis=1) <= 2]
-            chosen = self._random.choice(len(points), _MOST_POINTS, replace=False)
-            points = np.unique(np.concatenate([near, points[chosen], self._likely(points)]), axis=0)
+        space = self._space
+        if space.left <= _MOST_POINTS:
+            points = space.points()
+        else:
+            points = np.concatenate([space.sample(_MOST_POINTS, self._random), space.near(best, 2)])
+            points = np.unique(np.concatenate([points, self._climb(points)]), axis=0)
         keep = [tuple(int(option) for option in point) not in tried for point in points]
         return points[np.array(keep, dtype=bool)] if len(points) else points
 
-    def _likely(self, points: Any) -> Any:
-        """What the expert would choose."""
+    def _climb(self, points: Any) -> Any:
+        """From the likeliest of some points to the best of their neighbours, and on, while the expert sees a gain."""
         assert self.belief is not None
-        return points[np.argsort(self.belief.mean(points))[-100:]]
+        means = self.belief.mean(points)
+        place, height = points[int(np.argmax(means))], float(means.max())
+        path = [place]
+        while True:
+            around = self._space.near(tuple(int(option) for option in place), 1)
+            means = self.belief.mean(around) if len(around) else np.array([-np.inf])
+            if float(means.max()) <= height:
+                return np.array(path)
+            place, height = around[int(np.argmax(means))], float(means.max())
+            path.append(place)
 
 
 def _rate(trial: Any) -> Optional[float]:

@@ -109,6 +109,30 @@ class Space:
         """What is left, as an array of shape (combinations, axes)."""
         return np.argwhere(self._alive)
 
+    @property
+    def left(self) -> int:
+        """How many are left."""
+        return int(self._alive.sum())
+
+    def sample(self, count: int, random: Any) -> Any:
+        """Some of what is left, drawn without replacement, as ``points`` gives them."""
+        flat = np.flatnonzero(self._alive)
+        chosen = flat if len(flat) <= count else random.choice(flat, count, replace=False)
+        return np.stack(np.unravel_index(chosen, self._alive.shape), axis=1)
+
+    def near(self, point: Point, flips: int) -> Any:
+        """What is left and differs in so many axes at most, but the point itself."""
+        found: set[Point] = {point}
+        for _ in range(flips):
+            found |= {
+                (*each[:axis], option, *each[axis + 1 :])
+                for each in found
+                for axis in range(len(self.axes))
+                for option in range(len(self.axes[axis].options))
+            }
+        kept = sorted(each for each in found - {point} if self._alive[each])
+        return np.array(kept, dtype=int).reshape(len(kept), len(self.axes))
+
     def is_alive(self, point: Point) -> bool:
         """Whether a combination is still worth a trial."""
         return bool(self._alive[point])

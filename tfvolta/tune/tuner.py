@@ -170,6 +170,8 @@ class Tuner:
             rounds = Rounds(self._measure, history, seeds, self._progress.round)
             given = {part.key: self._config.get(part.key) for part in parts}
             confirmed = confirm(rounds, best.words, parts, given, seeds)
+            if self.request.tries:  # which no trial of a search has measured
+                best = dataclasses.replace(best, trial=rounds.results[best.words][0])
             if confirmed.verdict != "loss left the band":
                 break
             self._progress.line(f"{' '.join(best.words)}: {confirmed.reason}")
