@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
-from typing import Any
+from typing import Any, Iterator
 
 import numpy as np
 import pytest
 
 import tfvolta
 from tests.stack import STACK, keras, tf
+from tests.tensorflow.forked import Forks
 from tfvolta.callbacks import DeviceMemory
 from tfvolta.config import load_config
 from tfvolta.errors import LateError
 from tfvolta.outcome import Status
 
-ROOT = pathlib.Path(tfvolta.__file__).parent.parent
-
-# Several cases in a process each, since TensorFlow's devices start once; the GPUs are TensorFlow's own objects.
+# A fork for each case, since TensorFlow's devices start once; the GPUs are TensorFlow's own objects.
 PRELUDE = """
 import json, os, warnings
 import tensorflow as tf
@@ -48,29 +44,30 @@ def config(**devices):
 """
 
 
-def run(tmp_path: pathlib.Path, count: int, code: str, **environ: str) -> dict[str, Any]:
+@pytest.fixture(scope="module", name="forks")
+def _forks() -> Iterator[Forks]:
+    with Forks() as forks:
+        yield forks
+
+
+def run(forks: Forks, tmp_path: pathlib.Path, count: int, code: str, **environ: str) -> dict[str, Any]:
     """What a fresh process with so many GPUs leaves in ``seen``."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"COUNT = {count}\n{PRELUDE}\n{code}\nprint('SEEN', json.dumps(seen))"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "RUNS": str(tmp_path), **environ},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]
+    body = f"COUNT = {count}\n{PRELUDE}\n{code}\nprint('SEEN', json.dumps(seen))"
+    done = forks.run(body, RUNS=str(tmp_path), **environ)
+    assert done.code == 0, done.err[-3000:]
+    (line,) = [line for line in done.out.splitlines() if line.startswith("SEEN ")]
     seen: dict[str, Any] = json.loads(line[5:])
     return seen
 
 
-def test_what_tensorflow_does_alone(tmp_path: pathlib.Path) -> None:
+def test_what_tensorflow_does_alone(forks: Forks, tmp_path: pathlib.Path) -> None:
     """The fault: growth on one GPU of two is accepted, and the first operation fails."""
     code = "tf.config.experimental.set_memory_growth(gpus[0], True)\nseen['start'] = starts()"
-    assert "Memory growth cannot differ" in run(tmp_path, 2, code)["start"]
+    assert "Memory growth cannot differ" in run(forks, tmp_path, 2, code)["start"]
 
 
 @pytest.mark.parametrize(("count", "how"), [(0, "strategy"), (1, "callback"), (2, "strategy"), (3, "callback")])
-def test_growth_on_every_gpu(tmp_path: pathlib.Path, count: int, how: str) -> None:
+def test_growth_on_every_gpu(forks: Forks, tmp_path: pathlib.Path, count: int, how: str) -> None:
     """Also where facts know of no GPU, as on this machine; also after the script set one of them."""
     code = """
 if gpus:
@@ -80,12 +77,12 @@ if gpus:
         "callback": "seen['gpus'] = tfvolta.callbacks.MemoryGrowth().gpus",
         "strategy": "tfvolta.build_strategy(config(memory_growth=True)); seen['gpus'] = None",
     }[how]
-    seen = run(tmp_path, count, code + "\nseen['growth'], seen['start'] = growth(), starts()")
+    seen = run(forks, tmp_path, count, code + "\nseen['growth'], seen['start'] = growth(), starts()")
     assert seen["growth"] == [True] * count and seen["start"] == ""
     assert seen["gpus"] in (None, [f"/physical_device:GPU:{index}" for index in range(count)])
 
 
-def test_growth_leaves_invisible_gpus_out_and_can_be_switched_off(tmp_path: pathlib.Path) -> None:
+def test_growth_leaves_invisible_gpus_out_and_can_be_switched_off(forks: Forks, tmp_path: pathlib.Path) -> None:
     code = """
 tf.config.set_visible_devices(gpus[1:], "GPU")
 seen["gpus"] = tfvolta.callbacks.MemoryGrowth().gpus
@@ -94,12 +91,12 @@ seen["off"] = tfvolta.callbacks.MemoryGrowth(False).gpus
 seen["after"] = growth()
 seen["start"] = starts()
 """
-    seen = run(tmp_path, 3, code)
+    seen = run(forks, tmp_path, 3, code)
     assert seen["gpus"] == seen["off"] == ["/physical_device:GPU:1", "/physical_device:GPU:2"]
     assert seen["growth"] == [None, True, True] and seen["after"] == [None, False, False] and seen["start"] == ""
 
 
-def test_growth_that_the_environment_contradicts_is_refused(tmp_path: pathlib.Path) -> None:
+def test_growth_that_the_environment_contradicts_is_refused(forks: Forks, tmp_path: pathlib.Path) -> None:
     code = """
 try:
     tfvolta.callbacks.MemoryGrowth()
@@ -112,13 +109,13 @@ with warnings.catch_warnings(record=True) as caught:
     tfvolta.callbacks.MemoryGrowth(True, strict=False)
 seen["warned"] = [str(warning.message) for warning in caught if issubclass(warning.category, Warning)]
 """
-    seen = run(tmp_path, 2, code, TF_FORCE_GPU_ALLOW_GROWTH="false")
+    seen = run(forks, tmp_path, 2, code, TF_FORCE_GPU_ALLOW_GROWTH="false")
     assert "TF_FORCE_GPU_ALLOW_GROWTH=false" in seen["error"] and seen["growth"] == [None, None]
     assert len(seen["agreeing"]) == 2
     assert any("TF_FORCE_GPU_ALLOW_GROWTH" in text for text in seen["warned"])
 
 
-def test_growth_and_threads_that_come_too_late(tmp_path: pathlib.Path) -> None:
+def test_growth_and_threads_that_come_too_late(forks: Forks, tmp_path: pathlib.Path) -> None:
     """GPU settings on a machine that has one, after the runtime started; the fake GPU appears only then."""
     code = """
 from tests.pure.machines import machine
@@ -139,7 +136,7 @@ for name, section in {
 seen["environment"] = [name for name in os.environ if name.startswith("TF_GPU_THREAD")]
 seen["growth_set"] = growth()
 """
-    seen = run(tmp_path, 1, code)
+    seen = run(forks, tmp_path, 1, code)
     assert "before the first tensor" in seen["growth"] and "eager context was initialised" in seen["growth"]
     assert "gpu_thread_mode" in seen["threads"] and "gpu_threads" in seen["threads"]
     assert seen["environment"] == [] and seen["growth_set"] == [None]
