@@ -186,6 +186,7 @@ def test_the_limit_comes_from_the_environment_first() -> None:
     assert limit_mb(256, {VARIABLE: "512"}) == 512
     assert limit_mb(256, {VARIABLE: "much"}) == 256
     assert limit_mb(256, {VARIABLE: "-1"}) == limit_mb(0, {}) == 0
+    assert limit_mb("auto", {}) == 8192 and limit_mb("auto", {}, 16_160) == 1024
 
 
 def test_a_trace_with_cudnn_in_it_holds_its_reserve_itself() -> None:

@@ -158,6 +158,24 @@ def test_a_variable_from_the_process_start_was_in_time(monkeypatch: pytest.Monke
     assert knob("cudnn_workspace").verify(64, context).status is Status.APPLIED
 
 
+def test_scratch_memory_by_the_size_of_the_card() -> None:
+    cards = (V100, 1024), (V100.model_copy(update={"memory_mb": 32_510}), 4096), (H200, 8192)
+    for card, limit_mb in cards:
+        context = context_for({"cudnn": {"workspace_limit_mb": "auto"}}, machine(card), {})
+        each = knob("cudnn_workspace")
+        assert each.variables("auto") == {}
+        assert f"{limit_mb} MiB" in each.forecast("auto", context.facts, context.config).message
+        each.apply("auto", context)
+        assert context.environ == {"TF_CUDNN_WORKSPACE_LIMIT_IN_MB": str(limit_mb)}
+        assert each.verify("auto", context).status is Status.UNVERIFIABLE
+        context.environ["TF_CUDNN_WORKSPACE_LIMIT_IN_MB"] = "7"
+        assert each.verify("auto", context).status is Status.NO_EFFECT
+    without = context_for({"cudnn": {"workspace_limit_mb": "auto"}}, machine(), {})
+    knob("cudnn_workspace").apply("auto", without)
+    assert without.environ == {}
+    assert knob("cudnn_workspace").verify("auto", without).status is Status.NOT_APPLICABLE
+
+
 @pytest.mark.parametrize("name", ["cudnn_workspace", "cudnn_autotune"])
 def test_cudnn_settings_do_not_reach_a_step_that_xla_compiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sections = {"cudnn": {"workspace_limit_mb": 64, "autotune": False}, "xla": {"jit": "model"}}

@@ -8,6 +8,7 @@ from tfvolta.config.schema import known_keys
 from tfvolta.memory.exhaustion import Exhaustion, Held, read
 from tfvolta.memory.post_mortem import Place, PostMortem, rows_of
 from tfvolta.memory.remedy import Circumstances, largest_batch, remedies
+from tfvolta.memory.workspace import limit_mb
 
 if TYPE_CHECKING:
     from tfvolta.bridge.guard_records import FailedStep
@@ -85,7 +86,7 @@ def _circumstances(
         half_precision=any(dtype in ("float16", "bfloat16") for dtype in bridge.compute_dtypes(model).values()),
         compiled=failed.compiled,
         convolutions=graph is not None and any("Conv" in key for key in graph.operations),
-        workspace_limit_mb=config.get("cudnn.workspace_limit_mb"),
+        workspace_limit_mb=_workspace_mb(config.get("cudnn.workspace_limit_mb"), gpus),
         asked_bytes=found.asked_bytes,
         free_bytes=limit - current if limit and current is not None else None,
         varies=_varies(iterator),
@@ -109,3 +110,10 @@ def _bytes(variable: Any) -> int:
 
 def _shape(variable: Any) -> list[Optional[int]]:
     return list(variable.shape.as_list())
+
+
+def _workspace_mb(setting: Any, gpus: Any) -> Optional[int]:
+    """What is set for scratch memory; None where TensorFlow's default counts."""
+    if setting is None or not gpus:
+        return None
+    return limit_mb(setting, {}, min(gpu.memory_mb for gpu in gpus))

@@ -97,7 +97,9 @@ class Xla(Section):
 class Cudnn(Section):
     """cuDNN's algorithm search, as used by TensorFlow's own kernels (XLA has its own)."""
 
-    workspace_limit_mb: Optional[int] = Field(None, gt=0, description="Scratch memory per convolution, MiB.")
+    workspace_limit_mb: Optional[Union[Literal["auto"], Annotated[int, Field(gt=0)]]] = Field(
+        None, description="Scratch memory per convolution, MiB; auto takes a share of the GPU's memory."
+    )
     autotune: Optional[bool] = Field(None, description="Time the algorithms and keep the fastest.")
 
 

@@ -12,6 +12,7 @@ from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment
 
 DEFAULT_WORKSPACE_MB = workspace.DEFAULT_MB  # of a convolution and its gradients; fused convolutions 4096
+AUTO = "auto"
 _XLA_HAS_ITS_OWN = "XLA compiles the train step and has its own search, which does not read this variable"
 
 
@@ -63,16 +64,29 @@ class CudnnWorkspace(CudnnKnob):
     xla_lever = "leave it out, or choose xla.jit: off to let TensorFlow's kernels run."
 
     def variables(self, value: Any) -> dict[str, str]:
-        return {"TF_CUDNN_WORKSPACE_LIMIT_IN_MB": str(value)}
+        """The variable; none for ``auto``, whose number is known with the GPUs."""
+        return {} if value == AUTO else {workspace.VARIABLE: str(value)}
 
     def explain(self, value: Any, facts: Any, config: Any) -> str:
         del config
         least = min(gpu.memory_mb for gpu in facts.gpus)
         share = 100 * DEFAULT_WORKSPACE_MB // least
         return (
-            f"A convolution may use {value} MiB of scratch memory; TensorFlow's default is {DEFAULT_WORKSPACE_MB} MiB, "
-            f"{share} % of this GPU's {least} MiB. {workspace.reason(least)}"
+            f"A convolution may use {_number(value, facts)} MiB of scratch memory; TensorFlow's default is "
+            f"{DEFAULT_WORKSPACE_MB} MiB, {share} % of this GPU's {least} MiB. {workspace.reason(least)}"
         )
+
+    def apply(self, value: Any, context: Context) -> None:
+        if value != AUTO or context.facts.gpus:
+            super().apply(_number(value, context.facts), context)
+
+    def verify(self, value: Any, context: Context) -> Outcome:
+        return super().verify(_number(value, context.facts) if context.facts.gpus else value, context)
+
+
+def _number(value: Any, facts: Any) -> Any:
+    """The limit in MiB; of ``auto`` that which the smallest GPU begins with."""
+    return workspace.start_mb(min(gpu.memory_mb for gpu in facts.gpus)) if value == AUTO else value
 
 
 class CudnnAutotune(CudnnKnob):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Union
 
 VARIABLE = "TF_CUDNN_WORKSPACE_LIMIT_IN_MB"
 DEFAULT_MB = 8192  # TensorFlow's, since 2.10, whatever the card
@@ -37,16 +37,19 @@ def reason(memory_mb: int) -> str:
     )
 
 
-def limit_mb(setting: Optional[int], environment: Mapping[str, str]) -> int:
+def limit_mb(setting: Union[int, str, None], environment: Mapping[str, str], memory_mb: Optional[int] = None) -> int:
     """What a convolution may take: by the environment, which wins, by the config, or TensorFlow's default.
 
     Args:
-        setting: Value of ``cudnn.workspace_limit_mb``.
+        setting: Value of ``cudnn.workspace_limit_mb``, such as 1024 or ``auto``.
         environment: Of the process.
+        memory_mb: Of the GPU, by which ``auto`` is decided; TensorFlow's default counts for it where None.
 
     Source: ``GetDnnWorkspaceLimit`` in tensorflow/core/kernels/gpu_utils.h, which ignores what is no whole number.
     """
     try:
         return max(int(environment[VARIABLE]), 0)
     except (KeyError, ValueError):
-        return DEFAULT_MB if setting is None else setting
+        if isinstance(setting, int):
+            return setting
+        return DEFAULT_MB if setting is None or memory_mb is None else start_mb(memory_mb)
