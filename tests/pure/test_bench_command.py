@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.pure.bench_results import entry, lap
-from tfvolta.bench.bench import Bench
+from tfvolta.bench.bench import Bench, Plan
 from tfvolta.bench.comparison import compare
 from tfvolta.bench.contender import Contender, Course, command, parse, problems
 from tfvolta.bench.entrant import explained
@@ -204,33 +204,40 @@ def test_a_result_is_printed_with_its_method_and_its_doubts(capsys: pytest.Captu
 class Quiet(Bench):
     """Measures nothing: gives what it is told to."""
 
-    factors: tuple[float, ...] = ()
+    seconds: ClassVar[dict[str, float]] = {}
+    measured: ClassVar[list[tuple[str, ...]]] = []
 
     def _measure(self, contenders: Any, stage: str) -> Any:
         losses = (1.0, 1.1, 0.95)
-        factor = self.factors[len(self._entries) // 2]
-        both = [
-            entry(
-                contender.name, *(lap([s] * 7, loss, seed) for seed, loss in enumerate(losses)), batch=contender.batch
-            )
-            for contender, s in zip(contenders, (1.0, factor))
-        ]
-        self._entries += both
-        return both
+        Quiet.measured = [*Quiet.measured, tuple(contender.name for contender in contenders)]
+        found = []
+        for contender in contenders:
+            laps = [lap([self.seconds[contender.name]] * 7, loss, seed) for seed, loss in enumerate(losses)]
+            found.append(entry(contender.name, *laps, batch=contender.batch))
+        self._entries += found
+        return found
 
 
-@pytest.mark.parametrize(("to_the_end", "stage_names"), [(False, ["one device", "one node"]), (True, None)])
-def test_the_way_ends_at_the_first_refusal(tmp_path: pathlib.Path, to_the_end: bool, stage_names: Any) -> None:
-    from tfvolta.bench.bench import Plan
+def climbed(folder: pathlib.Path, side_by_side: bool) -> tuple[Quiet, BenchResult]:
+    """Stages of which the second is far too slow."""
+    plan = Plan(MLP, course(), (0, 1, 2), folder, ("tfvolta", "bench"), load("dgx1"))
+    bench, Quiet.measured = Quiet(plan, lambda text: None), []
+    Quiet.seconds = {"baseline": 1.0, "one device": 0.5, "one node": 9.0, "several nodes": 0.9}
+    return bench, bench.climb(way(workers=4), side_by_side)
 
-    plan = Plan(MLP, course(), (0, 1, 2), tmp_path, ("tfvolta", "bench"), load("dgx1"))
-    bench = Quiet(plan, lambda text: None)
-    bench.factors = (0.5, 9.0, 0.5)
-    found = bench.climb(way(workers=4), to_the_end)
-    assert [each.stage for each in found.gates] == (stage_names or ["one device", "one node", "several nodes"])
-    assert [each.passes for each in found.gates] == [True, False, True][: len(found.gates)]
-    if to_the_end:
-        assert found.gates[2].reference == "one device"  # what was refused is no baseline
+
+def test_the_way_ends_at_the_first_refusal(tmp_path: pathlib.Path) -> None:
+    bench, found = climbed(tmp_path, side_by_side=False)
+    assert [(each.stage, each.passes) for each in found.gates] == [("one device", True), ("one node", False)]
+    assert bench.measured == [("baseline", "one device"), ("one device", "one node")]
+
+
+def test_side_by_side_all_stages_are_judged_against_the_last_that_passed(tmp_path: pathlib.Path) -> None:
+    bench, found = climbed(tmp_path, side_by_side=True)
+    assert bench.measured == [("baseline", "one device", "one node", "several nodes")]
+    assert [each.passes for each in found.gates] == [True, False, True]
+    assert [each.reference for each in found.gates] == ["baseline", "one device", "one device"]
+    assert found.gates[2].efficiency == pytest.approx(4 * 0.5 / 0.9 / 4)
 
 
 def test_a_contender_without_words_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from tfvolta.bench.comparison import compare
 from tfvolta.bench.contender import Contender, Course
@@ -69,30 +69,40 @@ class Bench:
         measured = [each for each in others if each.figures is not None and first.figures is not None]
         return self._result(tuple(compare(each, first, self._plan.least_gain) for each in measured), ())
 
-    def climb(self, way: Way, to_the_end: bool) -> BenchResult:
-        """Measures stage after stage, each together with the last one that passed.
+    def climb(self, way: Way, side_by_side: bool) -> BenchResult:
+        """Measures stage after stage, each together with the last one that passed, up to the first refusal.
 
         Args:
             way: The stages.
-            to_the_end: Whether the next stage is tried after one that was refused.
+            side_by_side: Measure all stages together instead, and judge each whatever became of the one before.
         """
         before = Stage("baseline", dataclasses.replace(way.baseline, name="baseline", batch=way.batch))
+        planned = stages(way, self._plan.facts)
+        known: dict[str, Entry] = {}
+        if side_by_side:
+            all_of_them = [stage.contender for stage in (before, *planned) if stage.contender is not None]
+            known = {entry.name: entry for entry in self._measure(all_of_them, "")}
         gates: list[Gate] = []
-        for stage in stages(way, self._plan.facts):
+        for stage in planned:
             if stage.contender is None:
                 gates.append(Gate(stage=stage.name, reason=f"NOT_APPLICABLE: {stage.reason}"))
                 continue
-            gates.append(self._try(stage, before))
+            gates.append(self._try(stage, before, known))
             self._say(f"{stage.name}: {'passes' if gates[-1].passes else 'refused'}")
-            if not gates[-1].passes and not to_the_end:
-                break
             if gates[-1].passes:
                 before = stage
+            elif not side_by_side:
+                break
         return self._result((), tuple(gates))
 
-    def _try(self, stage: Stage, before: Stage) -> Gate:
+    def _try(self, stage: Stage, before: Stage, known: Mapping[str, Entry]) -> Gate:
+        """Judges a stage by what is known, or by what is measured now."""
         assert stage.contender is not None and before.contender is not None
-        reference, treated = self._measure((before.contender, stage.contender), stage.name)
+        names = before.contender.name, stage.contender.name
+        if not known:
+            both = self._measure((before.contender, stage.contender), stage.name)
+            known = {entry.name: entry for entry in both}
+        reference, treated = (known[name] for name in names)
         if reference.figures is None or treated.figures is None:
             failed = reference if reference.figures is None else treated
             return gate(stage, before, None, f"{failed.name}: {failed.ending.value}: {failed.reason}")

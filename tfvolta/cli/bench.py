@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--stages", action="store_true", help="baseline, one device, one node, several nodes, gated")
     parser.add_argument("--logical-devices", metavar="N", help="devices that the CPU pretends to be, for --stages")
     parser.add_argument("--scaling", default="weak", help="weak (default): the batch grows with the devices; or strong")
-    parser.add_argument("--all-stages", action="store_true", help="go on after a stage that is refused")
+    parser.add_argument("--all-stages", action="store_true", help="all side by side, whatever is refused")
     parser.add_argument("--list", action="store_true", help="print the models")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="say nothing while measuring")
