@@ -1,18 +1,14 @@
-"""Knobs that bind when TensorFlow starts, each in a fresh process, against the real TensorFlow."""
+"""Knobs that bind when TensorFlow starts, each in a fork of its own, against the real TensorFlow."""
 
 from __future__ import annotations
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
-from typing import Any
+from typing import Any, Iterator
 
-import tfvolta
+import pytest
+
 from tests.stack import STACK
-
-ROOT = pathlib.Path(tfvolta.__file__).parent.parent
+from tests.tensorflow.forked import Forks
 
 PRELUDE = """
 import json, os
@@ -50,17 +46,17 @@ runtime._memory_growth_map.update({device: None for device in gpus})
 """
 
 
-def run(code: str, **environ: str) -> dict[str, Any]:
+@pytest.fixture(scope="module", name="forks")
+def _forks() -> Iterator[Forks]:
+    with Forks() as forks:
+        yield forks
+
+
+def run(forks: Forks, code: str, **environ: str) -> dict[str, Any]:
     """What a fresh process of this stack leaves in ``seen``."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"{PRELUDE}\n{code}\nprint('SEEN', json.dumps(seen))"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "STACK_OF_TEST": STACK, "TF_CPP_MIN_LOG_LEVEL": "3", **environ},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("SEEN ")]
+    done = forks.run(f"{PRELUDE}\n{code}\nprint('SEEN', json.dumps(seen))", STACK_OF_TEST=STACK, **environ)
+    assert done.code == 0, done.err[-3000:]
+    (line,) = [line for line in done.out.splitlines() if line.startswith("SEEN ")]
     seen: dict[str, Any] = json.loads(line[5:])
     return seen
 
@@ -69,8 +65,9 @@ def statuses(outcomes: dict[str, Any]) -> dict[str, str]:
     return {name: outcome["status"] for name, outcome in outcomes.items()}
 
 
-def test_threads_logical_devices_seed_and_determinism() -> None:
+def test_threads_logical_devices_seed_and_determinism(forks: Forks) -> None:
     seen = run(
+        forks,
         """
 context = context_for({
     "devices": {"inter_op_threads": 3, "intra_op_threads": 2},
@@ -109,7 +106,7 @@ seen["errors"] = errors
 seen["late_undo"] = undo_all(context)
 context.bridge.keras.utils.set_random_seed(11)
 seen["repeats"] = first == [float(value) for value in tf.random.uniform((2,))]
-"""
+""",
     )
     names = {"inter_op_threads", "intra_op_threads", "logical_cpus", "tf32", "determinism", "seed"}
     expected = dict.fromkeys(names, "APPLIED") | {"tf32": "NOT_APPLICABLE"}
@@ -131,8 +128,9 @@ seen["repeats"] = first == [float(value) for value in tf.random.uniform((2,))]
     assert seen["repeats"] is True
 
 
-def test_growth_and_visible_devices_on_several_gpus() -> None:
+def test_growth_and_visible_devices_on_several_gpus(forks: Forks) -> None:
     seen = run(
+        forks,
         FAKE_GPUS
         + """
 facts = machine(V100, 3, stack=STACK)
@@ -162,7 +160,7 @@ apply_all(context)
 seen["hidden"] = verify_all(context)
 tf.constant(1.0)
 seen["hidden_running"] = verify_all(context)
-"""
+""",
     )
     assert statuses(seen["outcomes"]) == {"visible_devices": "APPLIED", "memory_growth": "APPLIED"}
     assert seen["growth"] == [True, None, True]
@@ -176,7 +174,7 @@ seen["hidden_running"] = verify_all(context)
     assert statuses(seen["hidden"]) == statuses(seen["hidden_running"]) == {"visible_devices": "APPLIED"}
 
 
-def test_growth_on_every_gpu_lets_tensorflow_start_where_growth_on_one_does_not() -> None:
+def test_growth_on_every_gpu_lets_tensorflow_start_where_growth_on_one_does_not(forks: Forks) -> None:
     """TensorFlow compares the visible GPUs only when it starts."""
     code = (
         FAKE_GPUS
@@ -193,11 +191,11 @@ except ValueError as error:
     seen["error"] = str(error)
 """
     )
-    assert run(code, ALL="1")["error"] == ""
-    assert "Memory growth cannot differ" in run(code, ALL="0")["error"]
+    assert run(forks, code, ALL="1")["error"] == ""
+    assert "Memory growth cannot differ" in run(forks, code, ALL="0")["error"]
 
 
-def test_auto_clustering_is_seen_in_the_optimised_graph() -> None:
+def test_auto_clustering_is_seen_in_the_optimised_graph(forks: Forks) -> None:
     code = """
 context = context_for({"xla": {"jit": "clustering"}})
 apply_all(context)
@@ -207,12 +205,12 @@ seen["afterwards"] = verify_all(context)
 from tfvolta.bridge.tensorflow_private import clusters_in_probe
 seen["clusters"] = clusters_in_probe("CPU:0")
 """
-    with_flag = run(code, TF_XLA_FLAGS="--tf_xla_cpu_global_jit")
+    with_flag = run(forks, code, TF_XLA_FLAGS="--tf_xla_cpu_global_jit")
     assert statuses(with_flag["outcomes"]) == {"auto_clustering": "APPLIED"}
     assert with_flag["outcomes"]["auto_clustering"]["observed"]["clusters"] >= 1
     assert with_flag["undone"] == {"auto_clustering": True}
     assert statuses(with_flag["afterwards"]) == {"auto_clustering": "NO_EFFECT"}
     assert with_flag["clusters"] == 0
-    without = run(code, TF_XLA_FLAGS="")
+    without = run(forks, code, TF_XLA_FLAGS="")
     assert statuses(without["outcomes"]) == {"auto_clustering": "NO_EFFECT"}
     assert "tf_xla_cpu_global_jit" in without["outcomes"]["auto_clustering"]["message"]
