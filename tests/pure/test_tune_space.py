@@ -139,7 +139,7 @@ def test_the_users_own_config_cannot_be_ruled_out() -> None:
     with pytest.raises(ValueError, match="own config"):
         space.rule_out({0: 0}, Ruling("same", "as it is"))
     assert space.rule_out({0: 1}, Ruling("failed", "x")) == 1 and space.rule_out({0: 1}, Ruling("failed", "y")) == 0
-    assert space.is_alive((0,)) and not space.is_alive((1,))
+    assert space.points().tolist() == [[0]] and space.left == 1
 
 
 def test_multiples_of_the_scripts_batch_are_resolved() -> None:

@@ -95,7 +95,8 @@ class Belief:
             if point[number] != since[number]:
                 here = self._here(bool(compiled), bool(half))
                 what = expected(axis.key, self._value(axis, point[number]), here)
-                said.append(f"{axis.labels[point[number]]}: {what.why}")
+                label = axis.labels[point[number]] if point[number] else f"{axis.key} as given"
+                said.append(f"{label}: {what.why}")
         return "; ".join(said)
 
     def _value(self, axis: Axis, option: int) -> str:

@@ -16,6 +16,7 @@ from tfvolta.tune.candidates import Words
 from tfvolta.tune.journal import FILE_NAME, open_journal
 from tfvolta.tune.space import Axis, Space
 from tfvolta.tune.speed_trial import SpeedTrial
+from tfvolta.tune.write_fault import cannot_write
 
 RECORD, POINT, WHY, EXPECTED = "record", "words", "why", "expected"
 _REPEAT = "repeat "
@@ -35,8 +36,6 @@ class History:
         Raises:
             TuneError: Another search has it, or it cannot be made or read.
         """
-        from tfvolta.tune.journal import cannot_write
-
         self.directory = directory.expanduser().absolute()
         try:
             self.directory.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ A line is whole or not there: what a crash or a full disk left of the last one i
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 from pathlib import Path
@@ -16,6 +15,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tfvolta.errors import Problem, TuneError
+from tfvolta.tune.write_fault import cannot_write
 
 FILE_NAME = "history.journal"
 
@@ -102,18 +102,3 @@ def _damaged(path: Path, line: int, why: str) -> TuneError:
         fix=f"move it out of the way, and the search starts anew: mv {path} {path}.damaged",
     )
     return TuneError("The history of searches cannot be read. Nothing was changed.", [problem])
-
-
-def cannot_write(path: Path, error: OSError) -> TuneError:
-    """Why a file of the search cannot be written, with what is left."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    problem = Problem(
-        where=str(path),
-        expected="room to keep what was measured",
-        received=f"{type(error).__name__}: {error.strerror or error}",
-        why="the disk is full" if full else "the operating system refuses it",
-        fix="free some space and run the same command, which goes on after the last trial that was kept"
-        if full
-        else "choose a folder that can be written: --directory DIR",
-    )
-    return TuneError("The search cannot keep its trials. What was kept before is whole.", [problem])

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import Any, Optional
 
-from tfvolta.tune.journal import cannot_write
 from tfvolta.tune.plan_rules import resolved
 from tfvolta.tune.result import FILE_NAME, TuneResult
 from tfvolta.tune.tuned_config import Settings, tuned_path, tuned_text, write_tuned
 from tfvolta.tune.verdict import ratio_text
+from tfvolta.tune.write_fault import cannot_write
 
 
 def keep(request: Any, result: TuneResult, output: Optional[str]) -> tuple[TuneResult, Path]:

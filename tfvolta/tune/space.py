@@ -133,10 +133,6 @@ class Space:
         kept = sorted(each for each in found - {point} if self._alive[each])
         return np.array(kept, dtype=int).reshape(len(kept), len(self.axes))
 
-    def is_alive(self, point: Point) -> bool:
-        """Whether a combination is still worth a trial."""
-        return bool(self._alive[point])
-
     def words(self, point: Point) -> Words:
         """``KEY=VALUE`` words of a combination."""
         return tuple(word for axis, option in zip(self.axes, point) for word in axis.options[option])

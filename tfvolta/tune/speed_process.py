@@ -20,6 +20,7 @@ from tfvolta.tune.result import Ending
 from tfvolta.tune.speed_request import SpeedRequest, Tail
 from tfvolta.tune.speed_trial import Block, SpeedTrial
 from tfvolta.tune.trial_process import group_bytes
+from tfvolta.tune.write_fault import cannot_write
 
 _LOOK_SECONDS = 0.05
 _MEMORY_LOOK_SECONDS = 0.25  # reading every process costs time that the trial shall have
@@ -143,6 +144,7 @@ class SpeedProcess:
 
         Raises:
             InterruptedTrialError: The search was told to end.
+            TuneError: The trial's own files cannot be written.
         """
         started = time.monotonic()
         try:
@@ -152,6 +154,8 @@ class SpeedProcess:
                     return self._run(request, Path(folder), guardian, is_slow)
                 finally:
                     guardian.close()
+        except OSError as error:
+            raise cannot_write(Path(tempfile.gettempdir()), error) from error
         finally:
             self.seconds += time.monotonic() - started
 

@@ -29,6 +29,7 @@ from tfvolta.tune.speed_trial import SpeedTrial
 from tfvolta.tune.verdict import sentence_of
 
 BLOCKS = 16
+_KEPT = "input.cache pays from the second epoch on; the first, which fills it, is not timed"
 _MULTI_PROCESS = ("multi_worker_mirrored", "horovod", "parameter_server")
 _MOST_CONFIRMED = 2  # configs whose repeats are made: the next best follows one whose loss leaves the band
 
@@ -240,7 +241,7 @@ class Tuner:
             overhead=_overhead(self._process.seconds, spent, time.process_time() - self._cpu),
             reused=sum(each.reused for each in search.tried),
             stopped=search.stopped,
-            notes=baseline.notes,
+            notes=(*baseline.notes, *([_KEPT] if _keeps_batches(words, self._config) else [])),
         )
 
     def _reproduce(self, words: Sequence[str]) -> str:
