@@ -99,3 +99,11 @@ def test_agreement_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         paths.append(str(path))
     assert main(["batch-size", "--json", "--agree", *paths]) == 0
     assert json.loads(capsys.readouterr().out)["largest"] == 32
+
+
+@pytest.mark.parametrize(
+    ("epochs", "warmup", "word"), [(90, 5.0, "5 epochs"), (2, 0.5, "script's 2"), (20, 5.0, "5 epochs")]
+)
+def test_the_warm_up_leaves_most_of_the_training(epochs: int, warmup: float, word: str) -> None:
+    advice = advise(512, Trained(32, "SGD", 0.1, epochs=epochs))
+    assert advice.warmup_epochs == warmup and word in advice.reasons[-1]

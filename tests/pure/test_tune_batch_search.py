@@ -100,6 +100,44 @@ def test_the_number_of_trials_and_the_time_are_bounded() -> None:
     assert "0 s" in result.limit
 
 
+def data(rows: int, memory: int = 10**9) -> object:
+    """Runs trials on a machine with so many rows of data, on which batches up to a size fit."""
+
+    def run(request: TrialRequest) -> Trial:
+        if request.batch > rows:
+            return Trial(request.batch, Ending.LARGER_THAN_DATA, f"fit is given {rows} rows", rows=rows)
+        return Trial(request.batch, Ending.FITS if request.batch <= memory else Ending.OUT_OF_MEMORY, "as told")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rows", "memory", "start", "largest", "tried"),
+    [
+        (640, 10**9, 32, 640, [32, 64, 128, 256, 512, 1024, 640]),
+        (645, 10**9, 32, 640, [32, 64, 128, 256, 512, 1024, 640]),
+        (640, 600, 32, 600, [32, 64, 128, 256, 512, 1024, 640, 576, 608, 592, 600]),
+        (640, 10**9, 4096, 640, [4096, 640]),
+        (512, 10**9, 256, 512, [256, 512, 1024]),
+        (5, 10**9, 32, None, [32]),
+    ],
+)
+def test_the_rows_of_the_data_bound_the_search(
+    rows: int, memory: int, start: int, largest: Optional[int], tried: list[int]
+) -> None:
+    result = find(REQUEST, Allowance(start), data(rows, memory), lambda trial: None)  # type: ignore[arg-type]
+    assert result.largest == largest and [each.batch for each in result.trials] == tried
+    assert (result.limit == f"the data: fit is given {rows} rows") == (memory > rows)
+
+
+def test_a_script_without_fit_is_not_said_to_fit() -> None:
+    def run(request: TrialRequest) -> Trial:
+        return Trial(request.batch, Ending.REFUSED, "the script never called model.fit")
+
+    result = find(REQUEST, Allowance(32), run, lambda trial: None)
+    assert result.largest is None and result.limit == "32 was not tried: the script never called model.fit"
+
+
 def test_what_limits_is_said() -> None:
     result = find(REQUEST, Allowance(64), machine(100, Ending.LARGER_THAN_DATA), lambda trial: None)  # type: ignore[arg-type]
     assert result.largest == 96

@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: Arguments cannot be used; all problems at once.
     """
+    from tfvolta.cli.output_file import check_output
     from tfvolta.tune.batch_result import BatchResult, agree
 
     reader = ArgumentReader("This batch size cannot be looked for.")
@@ -63,11 +64,12 @@ def run(arguments: argparse.Namespace) -> int:
             "script", "a training script, or --agree FILE FILE", "nothing", fix="tfvolta batch-size train.py"
         )
     reader.done()
+    check_output("--output", arguments.output)  # before the trials, which take minutes
     result: BatchResult
     result = agree([_read(path) for path in arguments.agree]) if arguments.agree else _search(arguments, numbers)
     result = _advised(arguments, numbers, result)
-    _write(arguments, result)
     print(json.dumps(result.to_json(), indent=2) if arguments.json else _text(result), flush=True)
+    _write(arguments, result)
     return 0 if result.largest is not None else 1
 
 
@@ -163,7 +165,7 @@ def _advised(arguments: argparse.Namespace, numbers: dict[str, Optional[float]],
 
 
 def _write(arguments: argparse.Namespace, result: Any) -> None:
-    from tfvolta.errors import ConfigError, Problem
+    from tfvolta.cli.output_file import cannot_write
     from tfvolta.tune.batch_result import config_text
 
     if arguments.output is None or result.advice is None:
@@ -177,8 +179,7 @@ def _write(arguments: argparse.Namespace, result: Any) -> None:
     try:
         Path(arguments.output).write_text(config_text(result.advice, base, measured), encoding="utf-8")
     except OSError as error:
-        problem = Problem(f"--output {arguments.output}", "a file that can be written", str(error))
-        raise ConfigError("The config cannot be written.", [problem]) from error
+        raise cannot_write("--output", arguments.output, error) from error
 
 
 def _tell(trial: Any) -> None:
@@ -190,8 +191,7 @@ def _tell(trial: Any) -> None:
 
 def _text(result: Any) -> str:
     if result.largest is None:
-        last = result.trials[-1].reason if result.trials else ""
-        return "\n".join(filter(None, (f"No batch fits. Limited by {result.limit}", last)))
+        return f"No batch fits. {result.limit[:1].upper()}{result.limit[1:]}"
     lines = [
         f"largest batch: {result.largest}",
         f"fastest batch: {result.fastest if result.fastest is not None else 'not measured'}",

@@ -12,6 +12,26 @@ _PADDED = ("_PaddedBatchDataset", "_DenseToRaggedDataset", "_GroupByWindowDatase
 _DEFAULT_BATCH = 32  # Keras's
 
 
+class LargerThanDataError(ConfigError):
+    """A batch that is larger than all the data.
+
+    Attributes:
+        rows: How many rows there are.
+    """
+
+    def __init__(self, rows: int, size: int):
+        self.rows = rows
+        problem = Problem(
+            where="fit.batch_size",
+            expected=f"at most the {rows} rows that fit is given to train with",
+            received=str(size),
+            why="batch larger than the data: every epoch would be one smaller batch, and the size asked for is "
+            "never trained",
+            fix=f"set fit.batch_size to {rows} or less",
+        )
+        super().__init__("A batch is larger than the data.", [problem])
+
+
 def in_batches_of(arguments: dict[str, Any], size: int) -> tuple[dict[str, Any], DataChange]:
     """Replaces the batches of a ``fit`` by batches of another size.
 
@@ -23,7 +43,7 @@ def in_batches_of(arguments: dict[str, Any], size: int) -> tuple[dict[str, Any],
         The arguments for ``fit``, and what was changed or why nothing could be.
 
     Raises:
-        ConfigError: The data have fewer rows than one batch.
+        LargerThanDataError: The data have fewer rows than one batch.
     """
     import tensorflow as tf
 
@@ -116,16 +136,4 @@ def _kept_rows(arguments: dict[str, Any], rows: int) -> int:
 
 def _check_rows(rows: int, size: int) -> None:
     if rows < size:
-        raise ConfigError(
-            "A batch is larger than the data.",
-            [
-                Problem(
-                    where="fit.batch_size",
-                    expected=f"at most the {rows} rows that fit is given to train with",
-                    received=str(size),
-                    why="batch larger than the data: every epoch would be one smaller batch, and the size asked for is "
-                    "never trained",
-                    fix=f"set fit.batch_size to {rows} or less",
-                )
-            ],
-        )
+        raise LargerThanDataError(rows, size)

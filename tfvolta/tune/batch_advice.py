@@ -20,6 +20,7 @@ from typing import Optional
 from tfvolta.tune.trial import Trained
 
 WARMUP_EPOCHS = 5.0
+_MOST_OF_TRAINING = 0.25  # the rate is meant for the rest
 _LINEAR = frozenset({"SGD", "SGDW", "ConditionalGradient"})
 _ROOT = frozenset(
     {"Adam", "AdamW", "Adamax", "Nadam", "RMSprop", "Adagrad", "Adadelta", "LAMB", "Lamb", "LazyAdam", "RectifiedAdam"}
@@ -86,10 +87,21 @@ def advise(batch: int, trained: Optional[Trained], reduce_every: int = 1) -> Bat
     if trained.has_schedule or trained.learning_rate is None:
         text = f"{rule} Multiply every rate of the script's schedule by {times:.3g}."
         return BatchAdvice(batch, reduce_every, reasons=(text,))
-    warmup = WARMUP_EPOCHS if factor > 1 else 0.0
     rate = trained.learning_rate * times
     text = f"{rule} From {trained.learning_rate:g} at a batch of {trained.batch} to {rate:.4g}."
-    return BatchAdvice(batch, reduce_every, float(f"{rate:.6g}"), warmup, (text,))
+    warmup, said = _warmup(trained.epochs) if factor > 1 else (0.0, "")
+    return BatchAdvice(batch, reduce_every, float(f"{rate:.6g}"), warmup, tuple(filter(None, (text, said))))
+
+
+def _warmup(epochs: Optional[int]) -> tuple[float, str]:
+    """Epochs in which the rate rises, and why so many: a short training would end before the rate is reached."""
+    if epochs is None or _MOST_OF_TRAINING * epochs >= WARMUP_EPOCHS:
+        return WARMUP_EPOCHS, f"It rises over {WARMUP_EPOCHS:g} epochs."
+    warmup = _MOST_OF_TRAINING * epochs
+    return warmup, (
+        f"It rises over {warmup:g} epochs, a quarter of the script's {epochs}; with more of them over up to "
+        f"{WARMUP_EPOCHS:g}."
+    )
 
 
 def _rule(optimizer: str) -> tuple[str, Optional[float]]:

@@ -9,7 +9,7 @@ from tfvolta.config.scalars import write_flow
 from tfvolta.errors import ConfigError, Problem
 from tfvolta.tune.batch_advice import BatchAdvice
 from tfvolta.tune.batch_search import BatchSearch
-from tfvolta.tune.trial import Trial
+from tfvolta.tune.trial import Ending, Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,8 @@ class BatchResult:
             search: The search.
             stopped: Why it was ended before its end; empty where it was not.
         """
-        bound, largest, fastest = search.bound, search.largest, search.fastest
-        limit = f"{bound.batch}: {bound.ending.value}, {bound.reason}" if bound is not None else ""
+        largest, fastest = search.largest, search.fastest
+        limit = _limit(search)
         return cls(
             largest.batch if largest is not None else None,
             fastest.batch if fastest is not None else None,
@@ -60,6 +60,19 @@ class BatchResult:
             "advice": None if self.advice is None else dataclasses.asdict(self.advice),
             "trials": [each.to_json() for each in self.trials],
         }
+
+
+def _limit(search: BatchSearch) -> str:
+    """What keeps the batch from being larger, or from being tried at all; empty where nothing was found to."""
+    bound = search.bound
+    last = search.trials[-1] if search.trials else None
+    if bound is None and last is not None and last.ending is Ending.REFUSED:
+        return f"{last.batch} was not tried: {last.reason}"
+    if bound is None:
+        return ""
+    if bound.rows is not None:
+        return f"the data: fit is given {bound.rows} rows"
+    return f"{bound.batch}: {bound.ending.value}, {bound.reason}"
 
 
 def agree(contents: Sequence[Mapping[str, Any]]) -> BatchResult:

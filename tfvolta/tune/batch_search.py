@@ -70,6 +70,9 @@ class BatchSearch:
             return last.batch
         fits, bound = self.largest, self.bound
         low = fits.batch if fits is not None else 0
+        if bound is not None and bound.rows is not None:  # the data end there, and halving would find that late
+            whole = bound.rows // self._multiple * self._multiple
+            return whole if whole > low and all(each.batch != whole for each in self.trials) else None
         if bound is None:
             larger = low + self._reach(low)
             larger = larger if self._most is None else min(larger, self._most)

@@ -33,6 +33,7 @@ class Trained:
         learning_rate: Its learning rate; None where that cannot be read.
         has_schedule: Whether it has a schedule of its own.
         replicas: Devices that train in step.
+        epochs: How often its fit goes through the data; None where that is not known.
     """
 
     batch: Optional[int] = None
@@ -40,6 +41,7 @@ class Trained:
     learning_rate: Optional[float] = None
     has_schedule: bool = False
     replicas: int = 1
+    epochs: Optional[int] = None
 
     @classmethod
     def of(cls, content: Optional[Mapping[str, Any]]) -> Optional[Trained]:
@@ -60,6 +62,7 @@ class Trial:
         seconds: What the whole trial took, start of the process included.
         peak_bytes: Memory at its peak by device, ``host`` for the process; only what was measured.
         trained: What the script trains; None where the trial did not come so far.
+        rows: How many rows fit is given, where a batch is larger; None otherwise.
     """
 
     batch: int
@@ -70,6 +73,7 @@ class Trial:
     seconds: float = 0.0
     peak_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     trained: Optional[Trained] = None
+    rows: Optional[int] = None
 
     @property
     def fits(self) -> bool:

@@ -55,7 +55,9 @@ class TrialProcess:
         request = dataclasses.replace(request, answer=str(folder / "answer.json"))
         request.write(path)
         with output.open("wb") as file:
-            child = start_process([sys.executable, "-m", _WORKER, str(path)], guardian.mark.on(os.environ), output=file.fileno())
+            child = start_process(
+                [sys.executable, "-m", _WORKER, str(path)], guardian.mark.on(os.environ), output=file.fileno()
+            )
         guardian.add(child.pid)
         try:
             ended, peak = self._watch(child, started)
@@ -124,6 +126,7 @@ def _answered(request: TrialRequest, returncode: int, lines: str, measured: tupl
         seconds,
         {**answer.get("peak_bytes", {}), "host": peak},
         Trained.of(answer.get("trained")),
+        answer.get("rows"),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Mapping, Optional
 
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.config import load_config
+from tfvolta.data.rebatching import LargerThanDataError
 from tfvolta.errors import TfvoltaError
 from tfvolta.measure.statistics import median
 from tfvolta.script.arguments import SCRIPT_BATCH
@@ -22,8 +23,6 @@ from tfvolta.script.source import layers_named_in
 from tfvolta.session import Origin, Session
 from tfvolta.tune.trial import Ending, Trained
 from tfvolta.tune.trial_request import TrialRequest, write_answer
-
-_TOO_LARGE = "batch larger than the data"
 
 
 class TrialOver(BaseException):
@@ -72,6 +71,7 @@ class Probe(Callback):
             learning_rate=None if rate is None else rate.value,
             has_schedule=rate is not None and bool(rate.schedule),
             replicas=int(self.model.distribute_strategy.num_replicas_in_sync),
+            epochs=None if self.params.get("epochs") is None else int(self.params["epochs"]),
         )
 
 
@@ -108,16 +108,14 @@ def run(request: TrialRequest) -> None:
             write_answer(request.answer, Ending.CRASH.value, reason=f"the script ended with exit code {error.code}")
             return
     except BaseException as error:
-        ending, reason = _ending_of(script.error or error)
-        write_answer(request.answer, ending.value, reason=reason)
+        _failed(request, script.error or error)
         return
     _answer(request, probe, script)
 
 
 def _answer(request: TrialRequest, probe: Probe, script: ScriptRun) -> None:
     if script.error is not None:
-        ending, reason = _ending_of(script.error)
-        write_answer(request.answer, ending.value, reason=reason)
+        _failed(request, script.error)
     elif not script.fits:
         write_answer(request.answer, Ending.REFUSED.value, reason="the script never called model.fit")
     elif not probe.trained:
@@ -137,6 +135,15 @@ def _peaks() -> dict[str, int]:
     return {name: figures["peak_bytes"] for name, figures in gpu_figures().items() if figures is not None}
 
 
+def _failed(request: TrialRequest, error: BaseException) -> None:
+    if isinstance(error, LargerThanDataError):
+        reason = f"fit is given {error.rows} rows"
+        write_answer(request.answer, Ending.LARGER_THAN_DATA.value, reason=reason, rows=error.rows)
+    else:
+        ending, reason = _ending_of(error)
+        write_answer(request.answer, ending.value, reason=reason)
+
+
 def _ending_of(error: BaseException) -> tuple[Ending, str]:
     """What an error of the script means for the trial."""
     from tfvolta.memory.exhaustion import is_exhaustion
@@ -146,8 +153,6 @@ def _ending_of(error: BaseException) -> tuple[Ending, str]:
     first = lines[0] if lines else type(error).__name__
     if is_exhaustion(type(error).__name__, text):
         return Ending.OUT_OF_MEMORY, first
-    if _TOO_LARGE in text:
-        return Ending.LARGER_THAN_DATA, first
     if isinstance(error, TfvoltaError):
         return Ending.REFUSED, text
     return Ending.CRASH, f"{type(error).__name__}: {' '.join(lines[:2])}"
