@@ -56,6 +56,10 @@ def _print_figures(entries: list[Entry], console: Console) -> None:
         if any(cell != _NOTHING for cell in cells):
             table.add_row(name, *cells)
     console.print(table)
+    figures = [entry.figures for entry in measured if entry.figures is not None]
+    for name, reasons in (("MFU", [f.mfu_unknown for f in figures]), ("Energy", [f.energy_unknown for f in figures])):
+        for reason in dict.fromkeys(filter(None, reasons)):
+            console.print(f"{name}: {reason}")
 
 
 def _span(span: Span, digits: str, scale: float = 1.0) -> str:
@@ -95,11 +99,8 @@ _ROWS: tuple[tuple[str, Callable[[Figures], str]], ...] = (
     ("peak host MiB", lambda f: _optional(f.host_peak_bytes, ",.0f", 2**-20)),
     ("waiting for data", lambda f: _optional(f.input_share, ".0f", 100, " %")),
     ("loss", _losses),
-    ("MFU", lambda f: f"{100 * f.mfu:.1f} % of {f.mfu_of}" if f.mfu is not None else f"- ({f.mfu_unknown})"),
-    (
-        "J/example",
-        lambda f: _optional(f.joules_per_example, ".3g") if not f.energy_unknown else f"- ({f.energy_unknown})",
-    ),
+    ("MFU", lambda f: _NOTHING if f.mfu is None else f"{100 * f.mfu:.1f} % of {f.mfu_of}"),
+    ("J/example", lambda f: _optional(f.joules_per_example, ".3g")),
     ("noise", lambda f: f"{100 * f.noise.spread:.1f} % spread{_drift(f)}"),
 )
 
