@@ -16,7 +16,7 @@ from tests.pure.tune_machine import MadeUp, space_of
 from tfvolta.errors import TuneError
 from tfvolta.facts.schema import Facts
 from tfvolta.tune.belief import improvement
-from tfvolta.tune.confirmation import Part, Rounds, confirm
+from tfvolta.tune.confirmation import Part, Rounds, confirm, confirm_lean, without_idle
 from tfvolta.tune.history import History
 from tfvolta.tune.journal import FILE_NAME
 from tfvolta.tune.loss_guard import band_of
@@ -231,6 +231,25 @@ def test_rounds_tell_what_each_setting_buys() -> None:
     assert found.band.seeds == (3, 4, 5, 6)
     orders = [[row.settings for row in found.repeats][number : number + 4] for number in range(0, 16, 4)]
     assert orders[0] != orders[1], "the order of a round differs from that of the one before"
+
+
+def test_settings_that_buy_nothing_are_dropped_where_the_rest_is_as_fast() -> None:
+    measure, best = MadeUp({XLA: 1.5, CALLS: 1.0}, noise=0.005), (XLA, CALLS)
+    parts = [Part(word.partition("=")[0], (word,), tuple(each for each in best if each != word)) for word in best]
+    history = History.in_memory()
+    searched(space_of(XLA, CALLS), MadeUp(), history)
+    found = confirm(Rounds(measure, history, [0, 1, 2], lambda count, total: None), best, parts, {}, [0, 1, 2])
+    lean = without_idle(found, best, parts)
+    assert lean == (XLA,)
+    rounds = Rounds(measure, history, [3, 4, 5], lambda count, total: None)
+    final = confirm_lean(rounds, found, best, lean, [3, 4, 5])
+    assert final is not None and final.verdict == "gain" and final.gain is not None and final.gain.low > 1.4
+    notes = {row.setting: row.note for row in final.ablation}
+    assert notes["fit.steps_per_execution"].startswith("dropped: ") and not notes["xla.jit"]
+    assert len(final.repeats) == 3 * 4 + 3 * 3
+    slower = MadeUp({XLA: 1.2, CALLS: 1.3}, noise=0.005)
+    again = Rounds(slower, history, [6, 7, 8], lambda count, total: None)
+    assert confirm_lean(again, found, best, lean, [6, 7, 8]) is None, "together they are faster than the rest alone"
 
 
 def test_no_gain_is_an_answer() -> None:

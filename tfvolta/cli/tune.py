@@ -99,7 +99,7 @@ def _request(arguments: argparse.Namespace) -> Any:
     from tfvolta.tune.search import Budget
     from tfvolta.tune.speed_process import Limits
     from tfvolta.tune.trial_process import available_bytes
-    from tfvolta.tune.tuner import TuneRequest
+    from tfvolta.tune.tune_request import TuneRequest
 
     reader = ArgumentReader("These settings cannot be looked for.")
     number: dict[str, Optional[float]] = {}

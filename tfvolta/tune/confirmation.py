@@ -18,6 +18,8 @@ from tfvolta.tune.result import AblationRow, LossBand, Measured, Ratio, Verdict
 from tfvolta.tune.search import Measure
 from tfvolta.tune.speed_trial import SpeedTrial
 
+_AS_FAST = 0.98  # of the best config, from which one with fewer settings is preferred
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:
@@ -141,6 +143,47 @@ def confirm(
     verdict, reason = _verdict(rounds, best, gain, band)
     rows = tuple(_row(rounds, best, part, given) for part in parts)
     return Confirmed(gain, verdict, band, rows, rounds.rows(examples), reason)
+
+
+def without_idle(found: Confirmed, best: Words, parts: Sequence[Part]) -> Optional[Words]:
+    """The best config without the settings that buy nothing; None where there are none, or nothing is left.
+
+    Args:
+        found: From ``confirm``.
+        best: Its words.
+        parts: Its settings.
+    """
+    idle = {row.setting for row in found.ablation if row.verdict == "no gain"}
+    dropped = {word for part in parts if part.key in idle for word in part.words}
+    lean = tuple(word for word in best if word not in dropped)
+    return lean if lean and len(lean) < len(best) else None
+
+
+def confirm_lean(
+    rounds: Rounds, found: Confirmed, best: Words, lean: Words, seeds: Sequence[int]
+) -> Optional[Confirmed]:
+    """Compares the best config with the same without its idle settings, and both with the baseline.
+
+    Args:
+        rounds: Measures.
+        found: From ``confirm``.
+        best: The best config's words.
+        lean: Those that are left.
+        seeds: Of these rounds; others than before.
+
+    Returns:
+        What holds for the lean config; None where it is slower, or no gain by itself.
+    """
+    rounds.run([(), best, lean])
+    examples = common_examples([trial for words in ((), lean) for trial in rounds.results[words] if trial.fits])
+    band = None if examples is None else band_of(rounds.results[()], seeds, examples)
+    gain, against = rounds.ratio(lean, ()), rounds.ratio(lean, best)
+    verdict, _ = _verdict(rounds, lean, gain, band)
+    if verdict != "gain" or against is None or against.estimate < _AS_FAST:
+        return None
+    said = f"dropped: without this and the others that buy nothing {against.estimate:.2f}x of the best was measured"
+    rows = tuple(row.model_copy(update={"note": said}) if row.verdict == "no gain" else row for row in found.ablation)
+    return Confirmed(gain, verdict, band, rows, found.repeats + rounds.rows(examples))
 
 
 def _verdict(rounds: Rounds, best: Words, gain: Optional[Ratio], band: Optional[LossBand]) -> tuple[Verdict, str]:

@@ -63,7 +63,7 @@ class Expectation:
     """
 
     gain: float = 0.0
-    doubt: float = 0.02
+    doubt: float = 0.04
     why: str = "seldom pays"
 
 

@@ -17,7 +17,7 @@ def keep(request: Any, result: TuneResult, output: Optional[str]) -> tuple[TuneR
     """Writes both.
 
     Args:
-        request: ``tfvolta.tune.tuner.TuneRequest``.
+        request: ``tfvolta.tune.tune_request.TuneRequest``.
         result: What was found.
         output: Where the tuned config was asked for; None for its usual place.
 

@@ -7,68 +7,31 @@ import datetime
 import os
 import shlex
 import time
-from pathlib import Path
 from typing import Any, Callable, Optional, Sequence
 
 from tfvolta.errors import ConfigError, Problem
 from tfvolta.facts.probe import probe
 from tfvolta.script.source import check_script, layers_named_in
 from tfvolta.tune.candidates import CANDIDATES, Situation, Words
-from tfvolta.tune.confirmation import Confirmed, Part, Rounds, confirm
+from tfvolta.tune.confirmation import Confirmed, Part, Rounds, confirm, confirm_lean, without_idle
 from tfvolta.tune.fingerprint import fingerprint, machine_of, versions_of
 from tfvolta.tune.history import History
 from tfvolta.tune.loss_guard import common_examples
 from tfvolta.tune.plan_rules import PlanRules, resolved
 from tfvolta.tune.progress import Progress
 from tfvolta.tune.result import Overhead, TuneResult
-from tfvolta.tune.search import Budget, Search, Tried
+from tfvolta.tune.search import Search, Tried
 from tfvolta.tune.space import Space, axes_for
-from tfvolta.tune.speed_process import Decide, Limits, SpeedProcess
+from tfvolta.tune.speed_process import Decide, SpeedProcess
 from tfvolta.tune.speed_request import SpeedRequest
 from tfvolta.tune.speed_trial import SpeedTrial
+from tfvolta.tune.tune_request import TuneRequest
 from tfvolta.tune.verdict import sentence_of
 
 BLOCKS = 16
 _KEPT = "input.cache pays from the second epoch on; the first, which fills it, is not timed"
 _MULTI_PROCESS = ("multi_worker_mirrored", "horovod", "parameter_server")
 _MOST_CONFIRMED = 2  # configs whose repeats are made: the next best follows one whose loss leaves the band
-
-
-@dataclasses.dataclass(frozen=True)
-class TuneRequest:
-    """What is to be searched.
-
-    Attributes:
-        config: Config file or template; None for the embedded default.
-        overrides: ``KEY=VALUE`` words on top of it.
-        script: The training script.
-        arguments: Its own.
-        directory: Folder of history and results.
-        allowed: Groups of settings that may change results.
-        tries: Settings to compare with the baseline instead of a search.
-        budget: How long to search.
-        limits: What a trial may take.
-        measure_seconds: Of timed steps in a whole trial.
-        repeats: Rounds at the end.
-        fit: Which call of ``fit`` is timed.
-        fresh: Whether nothing is taken from history.
-        command: The command line.
-    """
-
-    config: Optional[str]
-    overrides: Words
-    script: str
-    arguments: Words
-    directory: Path
-    allowed: tuple[str, ...] = ()
-    tries: Words = ()
-    budget: Budget = dataclasses.field(default_factory=Budget)
-    limits: Limits = dataclasses.field(default_factory=Limits)
-    measure_seconds: float = 4.0
-    repeats: int = 4
-    fit: int = 1
-    fresh: bool = False
-    command: tuple[str, ...] = ()
 
 
 class Tuner:
@@ -173,10 +136,26 @@ class Tuner:
             confirmed = confirm(rounds, best.words, parts, given, seeds)
             if self.request.tries:  # which no trial of a search has measured
                 best = dataclasses.replace(best, trial=rounds.results[best.words][0])
+            if confirmed.verdict == "gain":
+                best, confirmed = self._lean(history, best, confirmed, parts)
             if confirmed.verdict != "loss left the band":
                 break
             self._progress.line(f"{' '.join(best.words)}: {confirmed.reason}")
         return best, confirmed
+
+    def _lean(self, history: History, best: Tried, found: Confirmed, parts: Sequence[Part]) -> tuple[Tried, Confirmed]:
+        """The best without settings that buy nothing, where that is as fast."""
+        lean = None if self.request.tries else without_idle(found, best.words, parts)
+        if lean is None or self._rules.ruling(lean) is not None:
+            return best, found
+        seeds = [self._seed + self.request.repeats + number for number in range(self.request.repeats)]
+        self._progress.begin("repeats without what buys nothing", 3 * len(seeds))
+        rounds = Rounds(self._measure, history, seeds, self._progress.round)
+        confirmed = confirm_lean(rounds, found, best.words, lean, seeds)
+        if confirmed is None:
+            return best, found
+        trial = rounds.results[lean][0]
+        return dataclasses.replace(best, words=lean, trial=trial, why="the best without what buys nothing"), confirmed
 
     def _finalists(self, search: Search) -> list[Tried]:
         if self.request.tries:
@@ -224,7 +203,7 @@ class Tuner:
             fingerprint=name,
             machine=machine_of(self._facts),
             versions=versions_of(self._facts),
-            seeds=tuple(range(self._seed, self._seed + (request.repeats if confirmed is not None else 1))),
+            seeds=self._seeds(confirmed),
             allowed=request.allowed,
             space=tuple(axis.to_record() for axis in self._space.axes),
             combinations=self._space.combinations,
@@ -243,6 +222,11 @@ class Tuner:
             stopped=search.stopped,
             notes=(*baseline.notes, *([_KEPT] if _keeps_batches(words, self._config) else [])),
         )
+
+    def _seeds(self, confirmed: Optional[Confirmed]) -> tuple[int, ...]:
+        """Of the search and of all repeats."""
+        repeats = () if confirmed is None else confirmed.repeats
+        return tuple(sorted({self._seed, *(each.seed for each in repeats if each.seed is not None)}))
 
     def _reproduce(self, words: Sequence[str]) -> str:
         request = self.request
