@@ -12,6 +12,7 @@ from tfvolta.errors import PlanError, Problem
 from tfvolta.facts.schema import Facts
 from tfvolta.knobs.base import Forecast, Knob
 from tfvolta.knobs.registry import knobs_for
+from tfvolta.knobs.removal import in_words, removal
 from tfvolta.outcome import Status
 from tfvolta.strategy.knobs import STRATEGY_KNOBS
 
@@ -68,7 +69,11 @@ class Plan:
         """Everything for which this plan is refused under its config's strictness."""
         if not self.config.run.strict:
             return self.conflicts
-        return self.conflicts + self.contradictions + tuple(_idle(step) for step in self.steps if _is_idle(step))
+        return (
+            self.conflicts
+            + self.contradictions
+            + tuple(_idle(step, self.config) for step in self.steps if _is_idle(step))
+        )
 
     def check(self) -> None:
         """Refuses a plan that cannot work.
@@ -94,14 +99,14 @@ def _is_idle(step: Step) -> bool:
     return step.forecast.status is Status.NO_EFFECT and not step.forecast.condition
 
 
-def _idle(step: Step) -> Problem:
+def _idle(step: Step, config: Config) -> Problem:
     key = step.knob.keys[0]
     return Problem(
         where=f"{step.origin}: {key}",
         expected="a setting that changes something on this machine and stack",
-        received=f"{key}: {_plain(step.value)}",
+        received=f"{key}: {in_words(_plain(step.value))}",
         why=step.forecast.message,
-        fix=f"remove {key}, or set run.strict: false to go on without it",
+        fix=removal(step.knob, config),
     )
 
 

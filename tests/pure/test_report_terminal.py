@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from tests.pure.evidence_examples import PROBLEM, evidence, outcome, step
+from tfvolta.errors import NoEffectError, Problem
 from tfvolta.evidence.schema import ErrorRecord, Evidence
 from tfvolta.report.terminal import print_report
 from tfvolta.report.verdict import is_alive, verdict
@@ -120,6 +121,19 @@ def test_measurements_problems_warnings_and_errors_are_shown() -> None:
         "epochs=3",
     ):
         assert expected in text
+
+
+def test_an_error_that_explains_a_setting_is_said_once() -> None:
+    why = "M.train_step never scales the loss."
+    problem = Problem("tfvolta:default:17: mixed_precision.loss_scale", "an effect", "NO_EFFECT", why, "scale it")
+    error = ErrorRecord.of(NoEffectError("1 setting without effect.", [problem]))
+    outcomes = {"loss_scale": outcome("NO_EFFECT", why), "jit": outcome("NO_EFFECT", "something else")}
+    run = evidence(status="failed", error=error, outcomes=outcomes)
+    text = printed(run)
+    assert text.count(why) == 1 and "see the error below" in text and "jit without effect: something else" in text
+    stream = io.StringIO()
+    print_report(run, None, Console(file=stream, width=80), at_end=True)
+    assert why not in stream.getvalue() and "ended by NoEffectError" in stream.getvalue(), "printed below the report"
 
 
 def test_evidence_of_a_run_that_ended_at_once_is_printed() -> None:

@@ -82,8 +82,10 @@ def _moved(model: Any, callbacks: list[Any]) -> float:
 def test_an_unscaled_step_is_refused_before_it_trains() -> None:
     model = _model(Unscaled)
     before = model.get_weights()
-    with pytest.raises(NoEffectError, match="never scales the loss"):
+    with pytest.raises(NoEffectError, match="never scales the loss") as caught:
         model.fit(X, Y, verbose=0, callbacks=[tfvolta.callbacks.MixedPrecision()])
+    (problem,) = caught.value.problems
+    assert "--set mixed_precision.policy=float32" in problem.fix and "{" not in problem.expected
     assert all((a == b).all() for a, b in zip(model.get_weights(), before))
 
 

@@ -24,7 +24,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--workers", metavar="N", type=int, required=True, help="processes that compute gradients")
     parser.add_argument("--ps", metavar="M", type=int, help="parameter servers (default: as in the config, or 1)")
     add_config_arguments(parser, without=_WITHOUT_CONFIG)
-    parser.add_argument("--kind", choices=_KINDS, default="auto", help="instead of strategy.kind of the config, or of a script run as it is")
+    parser.add_argument(
+        "--kind",
+        choices=_KINDS,
+        default="auto",
+        help="instead of strategy.kind of the config, or of a script run as it is",
+    )
     parser.add_argument(
         "--max-restarts", metavar="R", type=int, default=0, help="start all again so often (default: 0)"
     )

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
 from typing import Any
 
 from tfvolta.cli.config_arguments import add_config_arguments, load_from
+
+
+@dataclasses.dataclass(frozen=True)
+class _End:
+    """How a script ended: the exit code, and what is to be said of it on standard error."""
+
+    code: int
+    texts: tuple[str, ...] = ()
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,10 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         print(f"tfvolta: evidence in {session.recorder.path}", file=sys.stderr, flush=True)
     _warn(session, arguments.quiet)
-    code = _serve(session) if is_server(session) else _run_script(session, arguments)
-    end(code)
-    _report(session, arguments, code)
-    return code
+    ended = _serve(session) if is_server(session) else _run_script(session, arguments)
+    try:
+        end(ended.code)
+        _report(session, arguments, ended.code)
+    finally:  # below the report, where it is seen first
+        for text in ended.texts:
+            print(text, file=sys.stderr, flush=True)
+    return ended.code
 
 
 def _warn(session: Any, quiet: bool) -> None:
@@ -58,15 +71,15 @@ def _warn(session: Any, quiet: bool) -> None:
             print(f"tfvolta: warning: {text}", file=sys.stderr, flush=True)
 
 
-def _serve(session: Any) -> int:
-    """Serves the chief instead, in a worker or a parameter server; the exit code."""
+def _serve(session: Any) -> _End:
+    """Serves the chief instead, in a worker or a parameter server."""
     from tfvolta.script.serving import serve_for
 
-    return serve_for(session)
+    return _End(serve_for(session))
 
 
-def _run_script(session: Any, arguments: argparse.Namespace) -> int:
-    """Runs the script and ends the session; the exit code."""
+def _run_script(session: Any, arguments: argparse.Namespace) -> _End:
+    """Runs the script and ends the session."""
     from tfvolta.errors import TfvoltaError
     from tfvolta.script import failure
     from tfvolta.script.run import ScriptRun
@@ -79,55 +92,48 @@ def _run_script(session: Any, arguments: argparse.Namespace) -> int:
         if code == 0:
             return _completed(session, script)
         session.close("failed", failure.trim(error, arguments.script))
-        return code
+        return _End(code, () if isinstance(error.code, int) else (str(error.code),))
     except KeyboardInterrupt as error:
         session.close("interrupted", error)
-        print("tfvolta: interrupted; the evidence so far is kept", file=sys.stderr)
-        return 130
+        return _End(130, ("tfvolta: interrupted; the evidence so far is kept",))
     except TfvoltaError as error:
         session.close("failed", error)
-        print(error, file=sys.stderr)
-        return error.exit_code
+        return _End(error.exit_code, (f"tfvolta: {error}",))
     except BaseException as error:
         session.close("failed", failure.trim(error, arguments.script))
-        failure.show(error)
-        return 1
-    return _completed(session, script) or (0 if script.fits else _no_fit(session))
+        return _End(1, (failure.shown(error),))
+    end = _completed(session, script)
+    return end if end.code or script.fits else _no_fit(session)
 
 
-def _completed(session: Any, script: Any) -> int:
+def _completed(session: Any, script: Any) -> _End:
     """Ends a session whose script came to its end; 2 where the script caught an error of tfvolta's and went on."""
     error = script.error or session.ledger.fault()
     if error is None:
         session.close("completed")
-        return 0
+        return _End(0)
     session.close("failed", error)
-    print(f"tfvolta: the script went on after this error: {error}", file=sys.stderr)
-    return int(error.exit_code)
+    return _End(int(error.exit_code), (f"tfvolta: the script went on after this error: {error}",))
 
 
-def _no_fit(session: Any) -> int:
+def _no_fit(session: Any) -> _End:
     """Says that the fit-time settings could not bind; 1 where there were any."""
     pending = session.ledger.pending()
     if not pending:
-        return 0
-    print(
+        return _End(0)
+    text = (
         f"tfvolta: the script never called model.fit in this process, so these settings did not bind: "
         f"{', '.join(pending)}. Layers and models take them when they are made, and the rest "
-        "comes with model.fit; a training loop of its own uses tfvolta.precision and tfvolta.build_strategy instead.",
-        file=sys.stderr,
+        "comes with model.fit; a training loop of its own uses tfvolta.precision and tfvolta.build_strategy instead."
     )
-    return 1
+    return _End(1, (text,))
 
 
 def _exit_code(error: SystemExit) -> int:
     """The exit code of a script's own sys.exit, as the interpreter would give it."""
     if error.code is None:
         return 0
-    if isinstance(error.code, int):
-        return error.code
-    print(error.code, file=sys.stderr)
-    return 1
+    return error.code if isinstance(error.code, int) else 1
 
 
 def _report(session: Any, arguments: argparse.Namespace, code: int) -> None:
@@ -140,7 +146,7 @@ def _report(session: Any, arguments: argparse.Namespace, code: int) -> None:
 
         from tfvolta.report.terminal import print_report
 
-        print_report(evidence, path=session.recorder.path, console=Console(stderr=True), others=False)
+        print_report(evidence, path=session.recorder.path, console=Console(stderr=True), at_end=True)
     if arguments.json:
         outcomes = {name: outcome.status.value for name, outcome in evidence.outcomes.items()}
         path = session.recorder.path

@@ -12,10 +12,12 @@ from tfvolta.knobs.per_model import forget_all, recall, remember
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Moment, Phase
 
-_UNSCALED = (
-    "{}.train_step takes its gradients itself and never scales the loss. Take them from"
-    " tfvolta.precision.scale_loss(self.optimizer, loss), then use unscale_gradients and apply_gradients from there;"
-    " on Keras 3 self.optimizer.scale_loss(loss) before tape.gradient is enough"
+_UNSCALED = "{}.train_step takes its gradients itself and never scales the loss."
+_SCALE_IT = (
+    "in train_step take gradients of tfvolta.precision.scale_loss(self.optimizer, loss), then use unscale_gradients and"
+    " apply_gradients from there (on Keras 3 self.optimizer.scale_loss(loss) before tape.gradient is enough); without"
+    " touching the script: --set mixed_precision.policy=float32, or --no-strict to train in float16 with the loss"
+    " unscaled"
 )
 
 
@@ -88,7 +90,8 @@ class LossScale(Knob):
 
     def verify(self, value: Any, context: Context) -> Outcome:
         if leaves_loss_unscaled(context.model):
-            return Outcome(Status.NO_EFFECT, _UNSCALED.format(type(context.model).__name__), {"own_train_step": True})
+            said = _UNSCALED.format(type(context.model).__name__)
+            return Outcome(Status.NO_EFFECT, said, {"own_train_step": True}, fix=_SCALE_IT)
         state = context.bridge.loss_scale(_optimizer(context))
         if state is None:
             return Outcome(

@@ -85,8 +85,9 @@ class Request:
         horovod = self.kind == "horovod"
         given, call = ("HOROVOD_* variables", "hvd.init()") if horovod else ("TF_CONFIG", _STRATEGIES[self.kind])
         return (
-            f"no config: workers run {self.script} as it is, with {given} set; each trains a model of its own unless the "
-            f"script itself calls {call}. To have tfvolta apply a config: --config tfvolta:default --kind {self.kind}"
+            f"no config: workers run {self.script} as it is, with {given} set; each trains a model of its own unless"
+            f" the script itself calls {call}."
+            f" To have tfvolta apply a config: --config tfvolta:default --kind {self.kind}"
         )
 
 

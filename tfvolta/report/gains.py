@@ -41,7 +41,8 @@ def print_gains(console: Console, evidence: Evidence, path: Optional[str]) -> No
 
 def print_faults(console: Console, evidence: Evidence) -> None:
     """Prints what went wrong, in a line each; the warnings have a place of their own in a report."""
-    found = faults(evidence, warned=False)
+    whys = [problem.why for problem in evidence.error.problems if problem.why] if evidence.error is not None else []
+    found = [text for text in faults(evidence, warned=False) if not text.endswith(tuple(whys))]
     if found or (evidence.status == "completed" and evidence.fits):
         heading(console, "What went wrong")
         fields(

@@ -22,7 +22,7 @@ _VERDICT_COLOURS = {"completed": "green", "failed": "red", "refused": "red", "in
 
 
 def print_report(
-    evidence: Evidence, path: Optional[str] = None, console: Optional[Console] = None, others: bool = True
+    evidence: Evidence, path: Optional[str] = None, console: Optional[Console] = None, at_end: bool = False
 ) -> None:
     """Prints what was asked for, how it ended, what was measured, and where the files are.
 
@@ -30,7 +30,7 @@ def print_report(
         evidence: Of the run.
         path: Its file, printed at the end.
         console: Where to print; standard output when absent.
-        others: Whether the other workers of the run get a line each; at the end of the chief they still run.
+        at_end: Whether the run ends just now: its other workers still run, and its error is printed after the report.
     """
     console = make_console(console)
     console.print(Text(verdict(evidence), style=f"bold {_VERDICT_COLOURS.get(evidence.status, 'yellow')}"))
@@ -43,9 +43,10 @@ def print_report(
     _print_measurements(console, evidence)
     print_gains(console, evidence, path)
     print_faults(console, evidence)
-    _print_error(console, evidence)
+    if not at_end:
+        _print_error(console, evidence)
     if path is not None:
-        if others:
+        if not at_end:
             _print_workers(console, path)
         heading(console, "Files")
         print_path(console, "evidence", path)
@@ -118,12 +119,13 @@ def _requested(step: Optional[PlanStep], outcome: Optional[OutcomeRecord]) -> An
 def _print_messages(console: Console, evidence: Evidence, names: list[str], steps: dict[str, PlanStep]) -> None:
     """What was seen of each setting; of one that was not reached, what was forecast."""
     lines = []
+    whys = [problem.why for problem in evidence.error.problems] if evidence.error is not None else []
     for name in names:
         outcome = evidence.outcomes.get(name)
         value = shown(_requested(steps.get(name), outcome))
         cut = f"requested {value}: " if len(value) > _LONGEST_CELL else ""
         if outcome is not None and outcome.message:
-            lines.append((name, cut + outcome.message))
+            lines.append((name, cut + ("see the error below" if outcome.message in whys else outcome.message)))
     if lines:
         heading(console, "What was seen")
         fields(console, lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from types import TracebackType
 from typing import Optional
@@ -28,11 +29,16 @@ def trim(error: BaseException, path: str) -> BaseException:
     return error
 
 
-def show(error: BaseException) -> None:
-    """Prints a trimmed exception on standard error."""
-    traceback.print_exception(type(error), error, error.__traceback__)
+def shown(error: BaseException) -> str:
+    """A trimmed exception as the interpreter prints it."""
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
 
 
 def _is_script(frame: TracebackType, path: str) -> bool:
     code = frame.tb_frame.f_code
     return code.co_filename == path and code.co_name == "<module>"
+
+
+def show(error: BaseException) -> None:
+    """Prints a trimmed exception on standard error."""
+    print(shown(error), file=sys.stderr, flush=True)

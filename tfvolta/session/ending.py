@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
+from typing import Any, Optional
 
 from tfvolta.errors import Problem
+from tfvolta.knobs.removal import in_words, removal
 from tfvolta.outcome import Outcome
 from tfvolta.phase import Phase
 from tfvolta.plan import Step
@@ -37,15 +38,18 @@ class Origin:
     record: bool = True
 
 
-def problem_of(ending: Ending) -> Problem:
-    """What is wrong with a setting that came late or has no effect, with the fix."""
+def problem_of(ending: Ending, config: Any) -> Problem:
+    """What is wrong with a setting that came late or has no effect, with the fix.
+
+    Args:
+        ending: How it ended.
+        config: The config that asks for it.
+    """
     step = ending.step
     return Problem(
         where=f"{step.origin}: {step.knob.keys[0]}",
-        expected=f"{step.value!r} to take effect in the {step.knob.phase.label} phase",
+        expected=f"{in_words(step.to_json()['value'])} to take effect in the {step.knob.phase.label} phase",
         received=ending.outcome.status.value,
         why=ending.outcome.message,
-        fix=ending.outcome.fix
-        or step.knob.move_to
-        or f"remove {step.knob.keys[0]}, or set run.strict: false to go on without it",
+        fix=ending.outcome.fix or step.knob.move_to or removal(step.knob, config),
     )

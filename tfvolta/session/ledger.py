@@ -7,7 +7,7 @@ from typing import Iterable, Optional
 
 from absl import logging
 
-from tfvolta.errors import LateError, LateWarning, NoEffectError, NoEffectWarning, PlanError, TfvoltaError
+from tfvolta.errors import LateError, LateWarning, NoEffectError, NoEffectWarning, PlanError, Problem, TfvoltaError
 from tfvolta.outcome import Outcome, Status
 from tfvolta.phase import Phase
 from tfvolta.plan import Plan, Step
@@ -30,6 +30,7 @@ class Ledger:
         self.endings: dict[str, Ending] = {}
         self.touched: set[str] = set()
         self.recorder = recorder
+        self._warned: set[str] = set()
 
     def end(self, step: Step, outcome: Outcome, seen_in: Phase) -> None:
         """Enters how a step ended; a later ending replaces an earlier one."""
@@ -38,8 +39,8 @@ class Ledger:
         if outcome.status not in (Status.LATE, Status.NOT_APPLICABLE):
             self.touched.add(step.knob.name)
         if former is None or former.outcome.status is not outcome.status:
-            log = logging.warning if outcome.status in (Status.LATE, Status.NO_EFFECT) else logging.info
-            log("tfvolta: %s %s: %s", step.knob.name, outcome.status.value, outcome.message)
+            # What is wrong with it is raised or warned of by ``settle``.
+            logging.info("tfvolta: %s %s: %s", step.knob.name, outcome.status.value, outcome.message)
         self.recorder.ended(step.knob.name, outcome, seen_in, step)
 
     def settle(self, names: Iterable[str]) -> None:
@@ -48,7 +49,9 @@ class Ledger:
         for error, warning in self._faults(names):
             if self.plan.config.run.strict:
                 raise error
-            warnings.warn(str(error), warning, stacklevel=4)
+            if str(error) not in self._warned:  # a setting is looked at more than once
+                self._warned.add(str(error))
+                warnings.warn(str(error), warning, stacklevel=4)
 
     def fault(self) -> Optional[TfvoltaError]:
         """The error that stands at this moment, raised before or not; lateness stands under a strict config only."""
@@ -70,10 +73,13 @@ class Ledger:
         ]
         faults: list[tuple[TfvoltaError, type[Warning]]] = []
         if late:
-            faults.append((LateError(_count(late, "too late"), map(problem_of, late)), LateWarning))
+            faults.append((LateError(_count(late, "too late"), map(self._problem, late)), LateWarning))
         if idle:
-            faults.append((NoEffectError(_count(idle, "without effect"), map(problem_of, idle)), NoEffectWarning))
+            faults.append((NoEffectError(_count(idle, "without effect"), map(self._problem, idle)), NoEffectWarning))
         return faults
+
+    def _problem(self, ending: Ending) -> Problem:
+        return problem_of(ending, self.plan.config)
 
     def _covered(self, name: str) -> bool:
         """Whether another knob of the plan reaches the same goal later, so that this one may fall short."""
