@@ -70,6 +70,7 @@ ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
     "test_precision_api.py": ("test_a_model_with_such_an_optimizer_trains_and_is_saved",),
     "test_rebatching.py": ("test_arrays_get_another_size_and_validation_keeps_its_own",),
     "test_recompute.py": ("test_half_precision_with_a_loss_scale",),
+    "test_reduction.py": ("test_settings_from_a_config_end_as_they_were_seen*", "test_gradients_travel_as_float16*"),
     "test_replay.py": ("test_the_layer_in_which_gradients_become_infinite_is_named*",),
     "test_sequences.py": ("test_an_untouched_script_is_served_and_the_padding_is_in_its_evidence",),
     "test_split_batches.py": ("test_the_update_is_that_of_the_whole_batch*",),
@@ -101,6 +102,9 @@ ON_KERAS3_ALONE: Mapping[str, tuple[str, ...]] = {
     "test_data_workers.py": ("test_files_that_are_insisted_on*", "test_workers_with_different_numbers*"),
     "test_parameter_server.py": ("test_a_server_ends_when*",),  # a server trains nothing and has no Keras
     "test_benchmark_monitors.py": EVERY,
+    # Two replicas or four: the arithmetic is the same, and Keras has no part in it.
+    "test_reduction.py": ("*[[]4]", "*[[]*-4]"),
+    "test_replicas.py": ("*[[]4]", "*[[]4-*"),
     # The command line, exit codes and evidence of scripts that end in the middle, or before any training
     "test_run.py": (
         "test_scripts_own_arguments*",

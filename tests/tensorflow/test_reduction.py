@@ -30,6 +30,8 @@ RUNS: dict[str, tuple[str, ...]] = {
     "2 --without-merge-calls": ("few windows", "half", "numbers"),
     "4": ("few windows", "numbers"),
 }
+if STACK == "tf_keras":
+    RUNS = {"2": ("session", "half")}  # all that tests/slow.py names for it
 
 
 @functools.cache
