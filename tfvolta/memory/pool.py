@@ -1,9 +1,10 @@
 """How broken up an allocator's free memory is.
 
 TensorFlow's pool (BFC) defines fragmentation as the share of its free memory that lies outside of the largest free
-block. It keeps that block's size to itself: ``tf.config.experimental.get_memory_info`` gives memory in use and the peak
-alone. The size is written to the log when memory runs out, and into the memory events of a profiler trace. Beside these
-there is a bound: an allocation that fails although as much is free shows that every free block was smaller.
+block. ``tf.config.experimental.get_memory_info`` gives memory in use and the peak alone. The share comes with each
+allocation while a profile is taken (``tfvolta.memory.fragments``), and the block's size is written to the log when
+memory runs out. Beside these there is a bound: an allocation that fails although as much is free shows that every free
+block was smaller.
 
 ``cuda_malloc_async`` maps pages together and has no free blocks to count; the host's allocator keeps no statistics.
 
@@ -18,10 +19,6 @@ import re
 from typing import Any, Iterable, Mapping, Optional
 
 GOAL = 0.05  # the share that is usually asked for: less than 5 %
-UNAVAILABLE = (
-    "TensorFlow gives the largest free block only in its log when memory runs out and in a profiler trace, not while "
-    "training goes on"
-)
 ASYNC_UNAVAILABLE = "cuda_malloc_async maps free pages together, so that there are no blocks to count"
 _STATISTICS = re.compile(r"Limit:\s*(\d+)\s+InUse:\s*(\d+)\s+MaxInUse:\s*(\d+)(.*)", re.S)
 _LARGEST = re.compile(r"LargestFreeBlock:\s*(\d+)")
