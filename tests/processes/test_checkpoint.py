@@ -124,7 +124,7 @@ def test_told_to_end_both_workers_save_the_same_step_and_end_alike(done: Launche
     assert chief["status"] == "interrupted"
     assert chief["error"]["type"] == "Preempted"
     saved = Path(chief["measurements"]["checkpoint"]["directory"]) / "step-000000019"
-    assert f"SIGTERM: saved step 19 (epoch 2, batch 3) in {saved}" in chief["error"]["message"]
+    assert f"SIGTERM: saved step 19 (epoch 3, batch 3) in {saved}" in chief["error"]["message"]
     other = evidence(folder, done, 1, "workers/worker-1")
     assert other["status"] == "interrupted"
     assert evidence(folder, done, 2)["measurements"]["checkpoint"]["resumed_at_step"] == 19
@@ -143,7 +143,7 @@ def test_only_the_chief_leaves_files(done: Launched, folder: Path) -> None:
 def test_the_plan_and_the_evidence_say_so(done: Launched, folder: Path) -> None:
     outcome = evidence(folder, done, 2)["outcomes"]["checkpoint"]
     assert outcome["status"] == "APPLIED"
-    assert "Went on from step 19 (epoch 2, batch 3)" in outcome["message"]
+    assert "Went on from step 19 (epoch 3, batch 3)" in outcome["message"]
     assert outcome["observed"]["listens"]
 
 
@@ -159,4 +159,4 @@ def test_parameter_servers_go_on_with_the_next_epoch(tmp_path: Path) -> None:
     assert [result["steps"] for result in results(done, "disturbed")] == [24]
     chief = evidence(tmp_path, done, 1)
     assert chief["measurements"]["checkpoint"]["resumed_at_step"] == 8
-    assert "Went on from step 8 (epoch 1, batch 0)" in chief["outcomes"]["checkpoint"]["message"]
+    assert "Went on from step 8 (the start of epoch 2)" in chief["outcomes"]["checkpoint"]["message"]

@@ -80,9 +80,10 @@ def test_the_first_failure_ends_the_others_and_gives_the_code(tmp_path: Path) ->
     done = launch(tmp_path, body, "--workers", "3", "--grace-seconds", "1", "--json")
     assert done.code == 9 and elapsed(started) < LIMIT_SECONDS / 2
     assert "tfvolta: worker 1 exited with code 9; the others get 1 s to end" in done.said
-    assert "tfvolta: worker 1 exited with code 9; its last lines of error:" in done.said
+    assert "tfvolta: worker 1's last lines of error:" in done.said
     assert "    ValueError: mine" in done.err
-    assert "after that: worker 0 was ended by SIGTERM; worker 2 was ended by SIGTERM" in done.said[-1]
+    assert "after that: worker 0 was ended by SIGTERM; worker 2 was ended by SIGTERM" in done.said[-2]
+    assert done.said[-1] == "tfvolta: cause: worker 1 exited with code 9", "last, below all that it has led to"
     assert summary(done)["failed"] == "worker 1 exited with code 9"
     assert [worker["returncode"] for worker in summary(done)["workers"]] == [-15, 9, -15]
 
@@ -227,6 +228,7 @@ def test_all_workers_are_started_again_on_new_ports(tmp_path: Path) -> None:
 def test_restarts_end_with_the_last_failure(tmp_path: Path) -> None:
     done = launch(tmp_path, "sys.exit(5)", "--workers", "2", "--max-restarts", "1")
     assert done.code == 5 and len(done.pids) == 4
+    assert "exited with code 5" in done.said[-2] and "--max-restarts 1 is used up" in done.said[-1]
 
 
 def test_a_refused_config_is_not_started_again(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def test_evidence_says_what_was_saved_and_where_training_went_on(tmp_path: Path)
     evidence = read(latest(tmp_path / "runs"))
     outcome = evidence.outcomes["checkpoint"]
     assert outcome.status == "APPLIED"
-    assert "Went on from step 12 (epoch 1, batch 4)" in outcome.message
+    assert "Went on from step 12 (epoch 2, batch 4)" in outcome.message
     assert "every 2 batches" in outcome.message
     measured: Any = evidence.measurements["checkpoint"]
     assert measured["resumed_at_step"] == 12

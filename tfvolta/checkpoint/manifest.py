@@ -29,7 +29,8 @@ class Position:
     steps: int
 
     def __str__(self) -> str:
-        return f"step {self.steps} (epoch {self.epoch}, batch {self.batch})"
+        epoch = f"epoch {self.epoch + 1}"  # as Keras prints it
+        return f"step {self.steps} ({f'{epoch}, batch {self.batch}' if self.batch else f'the start of {epoch}'})"
 
 
 class _Record(BaseModel):

@@ -144,7 +144,7 @@ def _place(training: Training, manifest: Manifest) -> Position:
     batch = min(at.batch * length // manifest.epoch_batches, length - 1)
     training.warned(
         f"An epoch had {manifest.epoch_batches} batches when the checkpoint was saved and has {length} now: "
-        f"training goes on after batch {batch} of epoch {at.epoch}, at the same share of it."
+        f"training goes on after batch {batch} of epoch {at.epoch + 1}, at the same share of it."
     )
     return Position(at.epoch, batch, at.steps)
 

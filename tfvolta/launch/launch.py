@@ -87,13 +87,11 @@ class Launcher:
                     run_ids.append(f"{run_id}-restart-{restart}" if restart else run_id)
                     start = Start(run_ids[-1], os.path.join(folder, str(restart)), restart)
                     result = self._start_once(start, signals, guardian)
-                    self._report(result)
+                    again, then = self._then(restart, result)
+                    self._report(result, then)
                     self._record(start, result)
-                    again = restart < self._request.max_restarts
-                    if not again or result.interrupted or result.code in (0, _REFUSED):
+                    if not again:
                         break
-                    self._outlets[1].say(f"starting all workers again ({restart + 1} of {self._request.max_restarts})")
-                    self._flush()
         finally:
             guardian.close()
             shutil.rmtree(folder, ignore_errors=True)
@@ -163,17 +161,32 @@ class Launcher:
         if self._request.as_it_is and not start.restart:
             say(self._request.as_it_is)
 
-    def _report(self, result: Result) -> None:
-        """What went wrong, at the end, where it is seen."""
+    def _then(self, restart: int, result: Result) -> tuple[bool, str]:
+        """Whether all workers are started again, and what is said of that."""
+        most = self._request.max_restarts
+        if result.interrupted or result.code == 0 or not most:
+            return False, ""
+        if result.code == _REFUSED:
+            return False, "not started again: exit code 2 says that it would end alike"
+        if restart == most:
+            return False, f"not started again: --max-restarts {most} is used up"
+        return True, f"starting all workers again ({restart + 1} of {most})"
+
+    def _report(self, result: Result, then: str) -> None:
+        """What went wrong and what is done next: the cause last, where it is seen below all that it has led to."""
         say = self._outlets[1].say
         if result.failed is not None:
             lines = next((each.lines for each in result.ended if each.name == result.failed.name), ())
             lines = () if result.failed.standstill else lines  # stacks, which were written to files too
-            say(f"{result.failed}{'; its last lines of error:' if lines else ''}")
-            self._outlets[1].put([f"    {line}".encode() for line in lines])
+            if lines:
+                say(f"{result.failed.name}'s last lines of error:")
+                self._outlets[1].put([f"    {line}".encode() for line in lines])
             others = [str(each) for each in result.ended if each.returncode and each.name != result.failed.name]
             if others:
                 say(f"after that: {'; '.join(others)}")
+            say(f"cause: {result.failed}")
+        if then:
+            say(then)
         self._flush()
 
     def _record(self, start: Start, result: Result) -> None:
