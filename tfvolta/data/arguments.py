@@ -52,7 +52,11 @@ def _of_dataset(arguments: dict[str, Any], dataset: Any) -> tuple[dict[str, Any]
     if static is dataset or (found is not None and found.remainder == 0):
         return arguments, DataChange(True, "Every batch of the data set has the same size already.")
     if found is not None and found.full_batches == 0:
-        return arguments, DataChange(False, f"There is no batch of {found.batch} rows to keep.")
+        why = (
+            f"There is no batch of {found.batch} rows to keep: without the smaller ones nothing is left to train with."
+        )
+        rows = found.remainder
+        return arguments, DataChange(False, why, f"choose a batch of {rows} rows or fewer" if rows else "")
     size = datasets.static_batch(static.element_spec)
     left = f" of {found.remainder} rows" if found is not None and found.remainder else ""
     message = f"Batches{left} that are smaller than {size} rows are left out."
@@ -85,7 +89,10 @@ def _of_arrays(arguments: dict[str, Any], floatx: str) -> tuple[dict[str, Any], 
     if rows % batch == 0:
         return arguments, DataChange(True, f"{rows} rows make {rows // batch} whole batches of {batch}.")
     if rows < batch:
-        return arguments, DataChange(False, f"There are {rows} rows, fewer than one batch of {batch}.")
+        why = f"There are {rows} rows, fewer than one batch of {batch}: without them nothing is left to train with."
+        return arguments, DataChange(
+            False, why, f"choose a batch of {rows} rows or fewer, such as fit.batch_size={rows}"
+        )
     message = f"The last {rows % batch} of {rows} rows of each epoch are left out: {rows // batch} batches of {batch}."
     return _batched(tf, changed, floatx, None, whole=True), DataChange(True, message)
 

@@ -19,10 +19,12 @@ class DataChange:
     Attributes:
         static: Whether every batch has the same size now.
         message: What was done, or why nothing could be.
+        fix: What helps, where that is not what helps in general.
     """
 
     static: bool
     message: str
+    fix: str = ""
 
 
 class DropRemainder(Knob):
@@ -65,7 +67,7 @@ class DropRemainder(Knob):
             return Outcome(Status.APPLIED, "The last, smaller batch of an epoch is kept.")
         change = context.saved.get(self.name)
         if change is not None and not change.static:
-            return Outcome(Status.NO_EFFECT, f"Nothing was changed. {change.message}", {}, self.fix)
+            return Outcome(Status.NO_EFFECT, f"Nothing was changed. {change.message}", {}, change.fix or self.fix)
         data = context.bridge.fit_data(context.model)
         if data is None:
             if change is not None:
