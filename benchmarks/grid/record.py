@@ -83,6 +83,7 @@ def fresh(plan: Plan, arguments: argparse.Namespace) -> Grid:
         overrides=plan.overrides,
         traits=traits,
         axes=plan.axes,
+        notes=tuple(arguments.note),
     )
 
 
@@ -238,6 +239,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--least-rounds", type=int, default=3, help="turns without which a point is measured again")
     found.add_argument("--steps", type=int, default=20, help="steps of a turn")
     found.add_argument("--ready-seconds", type=float, default=240.0, help="limit for compiling")
+    found.add_argument("--note", action="append", default=[], help="what a reader should know of the machine's state")
     found.add_argument("--results", type=pathlib.Path, default=RESULTS, help="folder of the grids")
     return found
 
