@@ -244,6 +244,11 @@ ROWS: dict[str, Row] = {
     ),
     "fused_batch_norm": Row({"kernels": {"fused_batch_norm": "on"}}, "on", at_once=Status.PENDING),
     "cudnn_rnn": Row({"kernels": {"cudnn_rnn": "on"}}, "on", at_once=Status.PENDING, gpu_only=True),
+    "fused_update": Row(
+        {"kernels": {"fused_update": "on"}, "mixed_precision": {"policy": "mixed_float16"}},
+        "on",
+        at_once=Status.PENDING,
+    ),
     "recompute": Row(
         {"memory": {"recompute": {"every": 1}}},
         {"layers": None, "every": 1, "budget_mb": None},

@@ -302,9 +302,17 @@ class RecordedBridge:
             operation = {"Conv2D": "Conv2D", "Dense": "MatMul"}.get(type(made).__name__, "Mul")
             operations[f"{operation}[{made.dtype}]"] = operations.get(f"{operation}[{made.dtype}]", 0) + 3
         kernels = {"fused_batch_norm": "FusedBatchNormV3[float32]", "cudnn_rnn": "CudnnRNNV3:time_major[float32]"}
-        operations.update({kernels[kind]: 1 for kind in model.kernels})
+        operations.update({kernels[kind]: 1 for kind in model.kernels if kind in kernels})
         again = {"float32": (f"{SCOPE}/conv",)} if model.recomputed is not None else {}
-        return GraphSummary(operations, 1, model.jit is True and not self.obstacles, {}, products=again)
+        compiled = tuple(name for name in model.kernels if name == "fused_update")
+        return GraphSummary(
+            operations, 1, model.jit is True and not self.obstacles, {}, products=again, compiled_functions=compiled
+        )
+
+    def compile_update(self, model: RecordedModel, wanted: bool) -> str:
+        (model.kernels.add if wanted else model.kernels.discard)("fused_update")
+        model.traced = False
+        return ""
 
     def install_kernel(self, model: RecordedModel, kind: str, always: bool = False) -> KernelChange:
         model.kernels.add(kind)

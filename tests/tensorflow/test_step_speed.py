@@ -7,8 +7,12 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
+import tfvolta
 from tests.stack import KERAS3, STACK, keras, tf
 from tfvolta.bridge import bridge_for, bridge_for_stack, graphs
+from tfvolta.callbacks import ApplyPlan
+from tfvolta.outcome import Status
+from tfvolta.session import Origin, Session
 
 BRIDGE = bridge_for_stack(STACK)
 RUNNING = np.random.default_rng(5)
@@ -74,6 +78,29 @@ def test_a_second_fit_may_have_calls_of_another_length() -> None:
     bridge_for(model).set_steps_per_execution(model, 1)
     model.fit(TOKENS, TARGETS, batch_size=1, verbose=0)
     assert bridge_for(model).step_counts(model).applied == 40
+
+
+@pytest.mark.skipif(not KERAS3, reason="optimisers of Keras 2 compile their updates by themselves")
+def test_the_update_alone_is_compiled() -> None:
+    """With an overflow in it: a step is skipped, and the weights are those of an update that Keras composes."""
+    models = {}
+    for fused in ("on", "off"):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.AdamW(0.01, global_clipnorm=1.0), "mse", jit_compile=False)
+        sections = {"mixed_precision": {"policy": "mixed_float16"}, "kernels": {"fused_update": fused}}
+        config = tfvolta.load_config(**sections, run={"strict": False})
+        callback = ApplyPlan(Session(config, stack=STACK, origin=Origin(record=False)))
+        targets = np.where(np.arange(10)[:, None] == 6, np.inf, TARGETS).astype("float32")
+        x = RUNNING.normal(size=(10, 3)).astype("float32") if not models else models["on"].inputs_seen
+        model.inputs_seen = x
+        model.fit(x, targets, batch_size=2, epochs=3, shuffle=False, verbose=0, callbacks=[callback])
+        models[fused] = model
+        assert callback.session.endings["fused_update"].outcome.status is Status.APPLIED
+        assert (bridge_for(model).step_counts(model).applied, bridge_for(model).step_counts(model).skipped) == (12, 3)
+        assert ("fused_update" in bridge_for(model).train_graph(model).compiled_functions) is (fused == "on")
+    for mine, other in zip(models["on"].get_weights(), models["off"].get_weights()):
+        np.testing.assert_allclose(mine, other, rtol=2e-3, atol=1e-4)
 
 
 OPTIMIZERS = {

@@ -192,6 +192,13 @@ class Bridge(Compiling, Guarding, Inputs, Numerics, Recomputing, Resuming, Proto
     def kernel_fallbacks(self, model: Any, kind: str) -> Mapping[str, str]:
         """Why layers that have a kernel ran Keras's own code in a trace, by path."""
 
+    def compile_update(self, model: Any, wanted: bool) -> str:
+        """Has XLA compile the update of steps that it does not compile as a whole, from the next trace on; or no longer.
+
+        Returns:
+            Why the update stays as it is; empty where it does as asked.
+        """
+
     def mend(self, model: Any) -> bool:
         """Corrects what this Keras would do wrong in training the model, asked or not; False if there is nothing."""
 

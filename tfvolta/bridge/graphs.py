@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import re
 import types
 from typing import Any, Iterable, Iterator, Optional
 
@@ -185,6 +186,7 @@ class _Tally:
             traces=traces,
             compiled_on=tuple(sorted({device for name, device in self._calls if name in self._compiled})),
             timeouts=tuple(sorted(self._timeouts)),
+            compiled_functions=tuple(sorted({_as_written(name) for name in self._compiled})),
         )
 
     def _dtype(self, number: int) -> str:
@@ -194,6 +196,11 @@ class _Tally:
 
             self._dtypes[number] = str(tf.dtypes.as_dtype(number).name)
         return self._dtypes[number]
+
+
+def _as_written(name: str) -> str:
+    """The name of a traced function without what TensorFlow puts around it, as in ``__inference_step_12``."""
+    return re.sub(r"^(__inference|__forward|__backward)_|_\d+$", "", name)
 
 
 def _name(concrete: Any) -> str:

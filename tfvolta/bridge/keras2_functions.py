@@ -121,6 +121,10 @@ class FunctionPart:
             model.steps_per_execution = steps
             reset_functions(model)
 
+    def compile_update(self, model: Any, wanted: bool) -> str:
+        """Why Keras 2 needs no help: its optimisers compile the update of each weight on a GPU."""
+        return "optimisers of this Keras compile their updates by themselves where a GPU is visible"
+
     def mend(self, model: Any) -> bool:
         """Corrects what Keras's train function does wrongly or slowly; False where nothing is to do.
 

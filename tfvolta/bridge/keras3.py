@@ -160,6 +160,9 @@ class _TrainFunction:
     def steps_per_execution(self, model: Any) -> int:
         return int(model.steps_per_execution)
 
+    def compile_update(self, model: Any, wanted: bool) -> str:
+        return keras3_guard.compile_update(model, wanted)
+
     def mend(self, model: Any) -> bool:
         if coordinated(model):
             return False  # its functions are made for the coordinator

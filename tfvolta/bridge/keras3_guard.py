@@ -17,11 +17,13 @@ import dataclasses
 import types
 from typing import Any, Callable, Optional
 
+import keras
 import tensorflow as tf
 from keras.src import ops
 
-from tfvolta.bridge import keras3_finite_check, keras3_replicas
-from tfvolta.bridge.either import either
+from tfvolta.bridge import keras3_finite_check, keras3_functions, keras3_replicas
+from tfvolta.bridge.either import either, is_compiled
+from tfvolta.bridge.kernel_records import UPDATE
 from tfvolta.bridge.scale_bounds import ScaleBounds
 from tfvolta.bridge.scale_control import ScaleControl
 
@@ -39,11 +41,13 @@ class Guard:
             variables and trackables, so that saved files do not hold it.
         control: What a step does to the scale.
         former_factor: ``loss_scale_factor`` of the inner optimiser before it was wrapped.
+        compiles_update: Whether XLA compiles the update of a step that it does not compile as a whole.
     """
 
     skipped: Any
     control: ScaleControl
     former_factor: Optional[float] = None
+    compiles_update: bool = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Guard:
         return self  # a copied optimiser counts with the original
@@ -113,6 +117,23 @@ def limit(optimizer: Any) -> bool:
     if limited != present:
         variable.assign(limited)
     return limited != present
+
+
+def compile_update(model: Any, wanted: bool) -> str:
+    """See ``tfvolta.bridge.base.Bridge.compile_update``."""
+    optimizer = getattr(model, "optimizer", None)
+    guard = guard_of(optimizer) if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else None
+    if guard is None:
+        return "Without a loss scale the update is left to Keras."
+    inner = type(optimizer.inner_optimizer)
+    if wanted and not inner.__module__.startswith("keras."):
+        return f"{inner.__name__} is no optimiser of Keras's, and XLA may not know what it does."
+    if wanted and optimizer.inner_optimizer._distribution_strategy.num_replicas_in_sync > 1:
+        return "Several replicas are reduced inside the update, which XLA does not compile."
+    if guard.compiles_update is not wanted:
+        guard.compiles_update = wanted
+        keras3_functions.reset(model)
+    return ""
 
 
 def applied(optimizer: Any) -> None:
@@ -190,7 +211,16 @@ def step(
             take(optimizer, grads, variables)
 
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
-        either(check(grads), lambda: take_sums(optimizer, grads, variables), lambda: _skip(optimizer))
+
+        def update() -> None:
+            either(check(grads), lambda: take_sums(optimizer, grads, variables), lambda: _skip(optimizer))
+
+        guard = guard_of(optimizer)
+        if guard is not None and guard.compiles_update and not tf.executing_eagerly() and not is_compiled():
+            update.__name__ = UPDATE  # by which the traced step shows it
+            tf.function(update, jit_compile=True, autograph=False)()
+        else:
+            update()
         return
 
     def across_replicas(distribution: Any, grads: Any, variables: Any) -> None:

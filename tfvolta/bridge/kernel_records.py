@@ -9,6 +9,7 @@ from tfvolta.bridge.records import RefusedLayer
 
 BATCH_NORM = "fused_batch_norm"
 RECURRENT = "cudnn_rnn"
+UPDATE = "fused_update"
 
 
 @dataclasses.dataclass(frozen=True)

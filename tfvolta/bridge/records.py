@@ -89,6 +89,7 @@ class GraphSummary:
         compiled_on: Devices on which functions with ``_XlaMustCompile`` are called, such as ``GPU:0``, each once; empty
             text for a call that names none.
         timeouts: Limits of the collectives in seconds, each once; 0 is none.
+        compiled_functions: Names of the functions with ``_XlaMustCompile``, as they were written, each once.
     """
 
     operations: Mapping[str, int]
@@ -100,6 +101,7 @@ class GraphSummary:
     traces: int = 1
     compiled_on: tuple[str, ...] = ()
     timeouts: tuple[float, ...] = ()
+    compiled_functions: tuple[str, ...] = ()
 
     def count(self, operation: str, dtype: Optional[str] = None) -> int:
         """Number of operations of a type, in one dtype or in all."""

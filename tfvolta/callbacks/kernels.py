@@ -18,6 +18,7 @@ class Kernels(Carrier):
         fused_batch_norm: ``"auto"`` on GPUs where XLA does not compile the step, ``"on"``, ``"off"``, or None to leave
             it alone.
         cudnn_rnn: The same for LSTM and GRU layers.
+        fused_update: The same for the update of the weights under mixed_float16.
         strict: Whether a setting that changes nothing is an error instead of a warning.
 
     Raises:
@@ -25,6 +26,11 @@ class Kernels(Carrier):
     """
 
     def __init__(
-        self, fused_batch_norm: Optional[str] = "auto", cudnn_rnn: Optional[str] = "auto", strict: bool = True
+        self,
+        fused_batch_norm: Optional[str] = "auto",
+        cudnn_rnn: Optional[str] = "auto",
+        fused_update: Optional[str] = "auto",
+        strict: bool = True,
     ):
-        super().__init__(session_of(strict, kernels={"fused_batch_norm": fused_batch_norm, "cudnn_rnn": cudnn_rnn}))
+        kernels = {"fused_batch_norm": fused_batch_norm, "cudnn_rnn": cudnn_rnn, "fused_update": fused_update}
+        super().__init__(session_of(strict, kernels=kernels))

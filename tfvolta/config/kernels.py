@@ -20,3 +20,6 @@ class Kernels(Section):
     cudnn_rnn: Optional[Choice] = Field(
         None, description="LSTM and GRU on cuDNN, time first where there is no mask; auto as above."
     )
+    fused_update: Optional[Choice] = Field(
+        None, description="The update of all weights in one compiled program; auto as above, under mixed_float16."
+    )

@@ -19,6 +19,7 @@ from tfvolta.knobs.cudnn import CudnnAutotune, CudnnWorkspace
 from tfvolta.knobs.determinism import Determinism
 from tfvolta.knobs.drop_remainder import DropRemainder
 from tfvolta.knobs.first_all_reduce import FirstAllReduce
+from tfvolta.knobs.fused_update import FusedUpdate
 from tfvolta.knobs.gpu_threads import GpuThreadMode, GpuThreads
 from tfvolta.knobs.gradient_monitor import GradientMonitor
 from tfvolta.knobs.horovod_environment import (
@@ -109,6 +110,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     AutoClustering,
     FusedBatchNorm,
     CudnnRnn,
+    FusedUpdate,
     Recompute,  # after what changes layers, so that they run so in both passes
     LayoutOptimizer,
     Checkpointing,
