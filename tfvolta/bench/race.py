@@ -69,34 +69,38 @@ class Race:
 
         Whatever happens, no process is left.
         """
-        runs = [Runs(contender) for contender in contenders]
+        # Once, so that a config which somebody edits meanwhile is the matter of its contender alone.
+        commands = [[command(each, self._course, seed, self._evidence(each)) for seed in seeds] for each in contenders]
+        runs = [Runs(each, command=tuple(of_each[0])) for each, of_each in zip(contenders, commands)]
         sockets = tempfile.mkdtemp(prefix="tfvolta-bench-")
         guardian = Guardian(sockets)
         try:
             for number, seed in enumerate(seeds):
-                going = [each for each in runs if each.ending is Ending.MEASURED]
+                going = [
+                    (each, Entrant(each.contender, of_each[number], seed, self._folder))
+                    for each, of_each in zip(runs, commands)
+                    if each.ending is Ending.MEASURED
+                ]
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                     path = f"{sockets}/{number}"
                     listener.bind(path)
                     listener.listen(len(going) or 1)
-                    self._measure(going, seed, guardian, listener)
+                    self._measure(going, guardian, listener)
         finally:
             guardian.close()
             shutil.rmtree(sockets, ignore_errors=True)
         return runs
 
-    def _measure(self, runs: list[Runs], seed: int, guardian: Guardian, listener: socket.socket) -> None:
-        entrants = []
+    def _evidence(self, contender: Contender) -> Path:
+        return self._folder / slug(contender.name)
+
+    def _measure(self, going: list[tuple[Runs, Entrant]], guardian: Guardian, listener: socket.socket) -> None:
+        entrants = [entrant for _, entrant in going]
         try:
-            for each in runs:
-                directory = self._folder / slug(each.contender.name)
-                words = command(each.contender, self._course, seed, directory)
-                each.command = each.command or tuple(words)
-                entrants.append(Entrant(each.contender, words, seed, self._folder))
             self._start(entrants, guardian, listener)
-            self._take_turns([each for each in entrants if each.ending is None], seed, listener)
-            for each, entrant in zip(runs, entrants):
-                self._collect(each, entrant)
+            self._take_turns([each for each in entrants if each.ending is None], listener)
+            for runs, entrant in going:
+                self._collect(runs, entrant)
         finally:
             for entrant in entrants:
                 entrant.end()
@@ -112,8 +116,8 @@ class Race:
                     first = each.epochs[0].seconds
                     self._say(f"{each.contender.name}: ready (seed {each.seed}; first epoch {first:.1f} s)")
 
-    def _take_turns(self, entrants: list[Entrant], seed: int, listener: socket.socket) -> None:
-        order = random.Random(seed)
+    def _take_turns(self, entrants: list[Entrant], listener: socket.socket) -> None:
+        order = random.Random(entrants[0].seed if entrants else 0)
         for turn in range(self._course.rounds):
             going = [each for each in entrants if each.ending is None]
             order.shuffle(going)

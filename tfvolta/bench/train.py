@@ -110,20 +110,29 @@ def _finite(value: float) -> Any:
 
 def dataset(tf: Any, workload: Workload, sizes: Sizes, arguments: argparse.Namespace) -> Any:
     """One epoch of whole batches with static shapes, which lie in host memory; in another order with another seed."""
+    own = own_rows(sizes.batch, arguments.ranks)
     if arguments.data is not None:
         from tfvolta.bench.given import given_dataset
 
-        return given_dataset(tf, arguments.data, sizes.batch, arguments.steps)
+        found = given_dataset(tf, arguments.data, sizes.batch, arguments.steps)
+        return found if arguments.ranks == 1 else found.map(lambda *both: tf.nest.map_structure(lambda x: x[own], both))
     import numpy as np
 
     order = np.random.default_rng(arguments.seed).permutation(BATCHES)
     features, labels = workload.data(sizes, BATCHES * sizes.batch, 0)
 
     def stacked(array: Any) -> Any:
-        return array.reshape(BATCHES, sizes.batch, *array.shape[1:])[order]
+        return array.reshape(BATCHES, sizes.batch, *array.shape[1:])[order, own]
 
     both = tf.nest.map_structure(stacked, (features, labels))
     return tf.data.Dataset.from_tensor_slices(both).cache().repeat().take(arguments.steps).prefetch(2)
+
+
+def own_rows(batch: int, ranks: int) -> slice:
+    """The rows of a batch that this process trains on, where several share it."""
+    cluster = resolve(os.environ) if ranks > 1 else None
+    each, rank = batch // ranks, 0 if cluster is None or cluster.rank is None else cluster.rank
+    return slice(rank * each, (rank + 1) * each)
 
 
 def is_first_rank() -> bool:
@@ -144,8 +153,6 @@ def main() -> int:
     arguments = parser().parse_args()
     workload = find(arguments.model)
     sizes = workload.sized(arguments.sizes, arguments.tiny)
-    if arguments.ranks > 1:
-        sizes = workload.sized({**sizes.to_json(), "batch": sizes.batch // arguments.ranks})
     teller = Teller(is_first_rank(), os.environ)
     import tensorflow as tf
 
@@ -164,7 +171,7 @@ def main() -> int:
         from tfvolta.bench.afterwards import figures, waiting_for_data
 
         waited = waiting_for_data(model, data) if is_alone() else {"diagnosis": "not measured in several processes"}
-        teller.say("figures", input=waited, **figures(tf, model, sizes.batch))
+        teller.say("figures", input=waited, **figures(tf, model, sizes.batch // arguments.ranks))
     return 0
 
 
