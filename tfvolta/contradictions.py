@@ -15,6 +15,9 @@ from tfvolta.knobs.base import Knob
 # Holds what tfvolta itself set, so that a later plan in this process or in a child does not take it for the user's.
 JOURNAL = "TFVOLTA_ENVIRONMENT"
 
+# Calls of scripts that enter a strategy or start Horovod.
+_SPREADING = ("scope", "init", "experimental_set_strategy", "set_distribution")
+
 
 def journal(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that tfvolta set in this environment, with the values it gave them."""
@@ -134,16 +137,29 @@ def _backend_contradictions(request: Request, user: Mapping[str, str]) -> Iterat
 
 
 def _cluster_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[Problem]:
-    """TF_CONFIG of several workers with a strategy of one process: each worker would train a model of its own."""
+    """TF_CONFIG that cannot be used, or of several workers with a training in one process: each would train alone."""
     kind = request.get("strategy.kind")
-    if VARIABLE not in user or kind is None or kind in SEVERAL:
+    if VARIABLE not in user or kind in SEVERAL:
         return
     try:
         cluster = resolve({VARIABLE: user[VARIABLE]})
     except ClusterError as error:
         yield from error.problems
         return
-    if cluster is not None and cluster.num_workers > 1:
+    if cluster is None or cluster.num_workers < 2:
+        return
+    if kind is None:
+        if _trains_alone(request.script_layers) and not cluster.has_parameter_servers:
+            yield Problem(
+                where=f"environment: {VARIABLE}",
+                expected=f"{VARIABLE} unset, or a config or script that trains with its workers",
+                received=f"a cluster of {cluster.num_workers} workers, no strategy.kind, and a script that enters no "
+                "strategy's scope",
+                why="each of the workers would train a model of its own",
+                fix=f"where it is a leftover: env -u {VARIABLE} tfvolta run ...; else: "
+                "--set strategy.kind=multi_worker_mirrored",
+            )
+    else:
         yield Problem(
             where=f"environment: {VARIABLE}",
             expected=f"a cluster of one worker with strategy.kind: {kind}, or {VARIABLE} unset",
@@ -151,6 +167,15 @@ def _cluster_contradictions(request: Request, user: Mapping[str, str]) -> Iterat
             why=f"{kind} trains in one process, so each of the workers would train a model of its own",
             fix=f"set strategy.kind: multi_worker_mirrored, or unset {VARIABLE}",
         )
+
+
+def _trains_alone(called: frozenset[str]) -> bool:
+    """Whether a script's source trains a model, and calls nothing that would spread that over several processes.
+
+    Args:
+        called: Names that the source calls; a script that leaves training to other modules is not judged.
+    """
+    return "fit" in called and not any(name in _SPREADING or name.endswith("Strategy") for name in called)
 
 
 def _visible_contradictions(request: Request, user: Mapping[str, str]) -> Iterator[Problem]:

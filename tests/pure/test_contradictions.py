@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.pure.machines import machine
@@ -79,3 +81,26 @@ def test_what_tfvolta_set_is_not_the_users() -> None:
     note(environ, "TF_GPU_THREAD_MODE", "global")
     config = load_config(devices={"gpu_thread_mode": "gpu_private"})
     assert make_plan(config, machine("dgx1"), environ).contradictions == ()
+
+
+_TWO = {"cluster": {"worker": ["127.0.0.1:1111", "127.0.0.1:2222"]}, "task": {"type": "worker", "index": 0}}
+
+
+@pytest.mark.parametrize(
+    ("text", "called", "said"),
+    [
+        ("{bad", frozenset(), "no JSON"),
+        ("{}", frozenset(), "an object with cluster and task"),
+        (json.dumps(_TWO), frozenset({"fit", "Dense"}), "env -u TF_CONFIG"),
+        (json.dumps(_TWO), frozenset({"fit", "MultiWorkerMirroredStrategy", "scope"}), ""),
+        (json.dumps(_TWO), frozenset({"fit", "init"}), ""),
+        (json.dumps(_TWO), frozenset({"main"}), ""),
+    ],
+)
+def test_a_leftover_tf_config_is_refused_before_the_script_starts(text: str, called: frozenset[str], said: str) -> None:
+    plan = make_plan(load_config("tfvolta:default"), machine("v100_16gb"), {"TF_CONFIG": text}, called)
+    found = [str(problem) for problem in plan.contradictions]
+    assert len(found) == bool(said) and all(said in each and "TF_CONFIG" in each for each in found)
+    if said:
+        with pytest.raises(PlanError, match="TF_CONFIG"):
+            plan.check()

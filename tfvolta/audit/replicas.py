@@ -33,8 +33,9 @@ def cluster_left_alone(model: Any, environ: Optional[Mapping[str, str]] = None) 
     try:
         cluster = resolve({VARIABLE: environ[VARIABLE]})
     except ClusterError as error:
-        what, fix = str(error.problems[0]), error.problems[0].fix
-        return Finding("cluster_left_alone", what, (), "TensorFlow trains alone with it", fix, refuses=True)
+        wrong = error.problems[0]
+        what, why = f"{VARIABLE}={wrong.received}", f"{wrong.why}; TensorFlow trains alone with it"
+        return Finding("cluster_left_alone", what, (), why, wrong.fix, refuses=True)
     if cluster is None or cluster.has_parameter_servers or cluster.task_type == "evaluator":
         return None
     replicas = replicas_of(model)
@@ -42,8 +43,8 @@ def cluster_left_alone(model: Any, environ: Optional[Mapping[str, str]] = None) 
         return None
     return Finding(
         rule="cluster_left_alone",
-        what=f"{VARIABLE} names {cluster.num_workers} workers, and {type(model.distribute_strategy).__name__} trains "
-        f"on {replicas} replica{'s' * (replicas > 1)}",
+        what=f"{VARIABLE} names {cluster.num_workers} workers, and the model trains on {replicas} "
+        f"replica{'s' * (replicas > 1)}, in this process alone",
         layers=(),
         why="each worker trains a model of its own on all the data, and nothing else says so",
         fix="make and compile the model inside the scope of MultiWorkerMirroredStrategy (strategy.kind: "

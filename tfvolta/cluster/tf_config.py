@@ -78,7 +78,7 @@ def _plural(job: str, count: int) -> str:
 
 def _not_json(text: str, error: ValueError) -> Problem:
     why = "it is set to nothing" if not text.strip() else f"it is no JSON: {error}"
-    fix = f"unset {VARIABLE}" if not text.strip() else f"write it like {_EXAMPLE}, with double quotes"
+    fix = f"unset {VARIABLE}" if not text.strip() else f"write it like {_EXAMPLE}, with double quotes; or unset it"
     return Problem(_WHERE, "JSON with cluster and task", text[:80] or "an empty text", why, fix)
 
 
