@@ -130,6 +130,8 @@ class TuneError(TfvoltaError, RuntimeError):
 class NumericsError(TfvoltaError, ArithmeticError):
     """Training has gone wrong numerically, and the config asks to end it for that."""
 
+    exit_code = 1  # a check that the config asks for has failed; a restart from a checkpoint may do better
+
 
 class TfvoltaWarning(UserWarning):
     """Base of every warning."""

@@ -82,6 +82,17 @@ def test_the_layer_that_makes_an_infinity_in_float16_is_named() -> None:
 
 
 @pytest.mark.usefixtures("_float16")
+def test_enormous_weights_blame_the_learning_rate_and_no_layer() -> None:
+    trained = model()
+    trained.optimizer.learning_rate = 1e30
+    x, y = data()
+    with pytest.raises(NumericsError, match="The largest weight is") as caught:
+        fit(trained, [tfvolta.callbacks.Alarms(nan_loss="raise")], x + 1.0, y + 1.0)
+    (problem,) = caught.value.problems
+    assert "learning rate, which is 1e+30" in problem.fix and "float32" not in problem.fix
+
+
+@pytest.mark.usefixtures("_float16")
 def test_reports_go_on_and_come_once_an_epoch() -> None:
     trained, alarms = model(), tfvolta.callbacks.Alarms(nan_loss="report")
     with pytest.warns(NumericsWarning) as caught:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from tfvolta.bridge.replay_records import Culprit
 from tfvolta.callbacks.base import Callback, Logs
+from tfvolta.callbacks.weight_growth import largest, said_of
 from tfvolta.errors import ConfigError, NumericsError, NumericsWarning, Problem
 from tfvolta.knobs import alarms as knob
 from tfvolta.peers import Alone, Peers, StrategyPeers, peers_of
@@ -165,18 +166,21 @@ class Alarms(Callback):
     def _raise(self, alarms: list[Alarm], batch: int) -> None:
         together = isinstance(self._peers, StrategyPeers)
         culprit = self.bridge.find_culprit(self.model, self._remembered, together)
-        weights = self._weights()
+        said, fix = self._growth()
+        weights = " ".join(filter(None, (self._weights(), said)))
         place = {"epoch": self._epoch, "batch": batch}
         for alarm in alarms:
             values = {**dataclasses.asdict(alarm), **place, "culprit": culprit.to_json(), "weights": weights}
             self.records.append(values)
         self._report()
-        text = _text(alarms, batch, self._epoch, culprit, weights)
+        text = _text(alarms, batch, self._epoch, culprit, weights) + (f" Fix: {fix}." if fix else "")
         if self._session is not None:
             self._session.recorder.warned(text)
         strongest = max((alarm.action for alarm in alarms), key=ACTIONS.index)
         if strongest == "raise":
-            raise NumericsError("Training has gone wrong numerically.", [_problem(alarms, place, culprit, weights)])
+            raise NumericsError(
+                "Training has gone wrong numerically.", [_problem(alarms, place, culprit, weights, fix)]
+            )
         if strongest == "stop":
             self.model.stop_training = True
         warnings.warn(f"{text}{' Training stops.' if strongest == 'stop' else ''}", NumericsWarning, stacklevel=2)
@@ -201,6 +205,12 @@ class Alarms(Callback):
                 f" {_listed(statistics)}."
             )
         return said
+
+    def _growth(self) -> tuple[str, str]:
+        """What is said of weights that are enormous, now or at the start of the epoch, and what mends that."""
+        kept = [copy for copies in self._remembered or [] for copy in copies]
+        rate = self.bridge.learning_rate(self.model)
+        return said_of(largest([*self.model.get_weights(), *kept]), None if rate is None else rate.value)
 
     def _report(self) -> None:
         if self._session is not None:
@@ -236,13 +246,13 @@ def _text(alarms: list[Alarm], batch: int, epoch: int, culprit: Culprit, weights
     return f"Batch {batch} of epoch {epoch}: {what}. In that step, {culprit}. {weights}"
 
 
-def _problem(alarms: list[Alarm], place: dict[str, int], culprit: Culprit, weights: str) -> Problem:
+def _problem(alarms: list[Alarm], place: dict[str, int], culprit: Culprit, weights: str, fix: str) -> Problem:
     return Problem(
         where=f"epoch {place['epoch']}, batch {place['batch']}",
         expected="numbers that are finite",
         received="; ".join(alarm.what for alarm in alarms),
         why=f"{culprit}. {weights}",
-        fix=_FIXES.get(culprit.kind, "lower the learning rate, or look at the gradients with gradient_monitor"),
+        fix=fix or _FIXES.get(culprit.kind, "lower the learning rate, or look at the gradients with gradient_monitor"),
     )
 
 
