@@ -32,8 +32,8 @@ COMMANDS = (
 
 _DESCRIPTION = "Verified performance settings for Keras training."
 _EPILOGUE = (
-    "Exit codes: 0 done, 1 a check or the script failed, 2 unusable input, settings that come too late or change nothing "
-    "included. TFVOLTA_TRACEBACK=1 shows where an error arose."
+    "Exit codes: 0 done, 1 a check or the script failed, 2 unusable input, settings that come too late or change "
+    "nothing included. TFVOLTA_TRACEBACK=1 shows where an error arose."
 )
 
 
