@@ -71,6 +71,14 @@ class ExpertSampler(BaseSampler):  # type: ignore[misc]
         self._next = dataclasses.replace(self._next, why=why)
         return self._next
 
+    def believed(self, study: Any, points: list[Point]) -> list[float]:
+        """Throughput of combinations that were tried, over the baseline's, as all trials together let it appear."""
+        seen = self.seen(study)
+        if self.belief is None or not seen:
+            return [1.0] * len(points)
+        mean, _ = self.belief.after(seen, np.array(points))
+        return [math.exp(value) for value in mean]
+
     def seen(self, study: Any) -> list[Seen]:
         """What was tried, in logarithms over the baseline; nothing before the baseline has ended well."""
         trials = [each for each in study.get_trials(deepcopy=False) if RECORD in each.user_attrs]

@@ -129,19 +129,24 @@ class Search:
 
     @property
     def best(self) -> Optional[Tried]:
-        """The fastest that was measured to its end; of those that are nearly as fast, the one that changes least."""
-        rated = [each for each in self.tried if each.trial.ending == "measured" and each.trial.rate]
-        if not rated:
-            return None
-        fastest = max(each.trial.rate for each in rated)
-        near = [each for each in rated if each.trial.rate >= (1 - _PARSIMONY) * fastest]
-        return min(near, key=lambda each: (len(each.words), -each.trial.rate))
+        """The one that is believed to be fastest; of those that are nearly as fast, the one that changes least."""
+        ranked = self.ranking()
+        return ranked[0] if ranked else None
 
     def ranking(self) -> list[Tried]:
-        """Trials that were measured, the best first."""
-        best = self.best
-        others = [each for each in self.tried if each.trial.ending == "measured" and each is not best]
-        return ([best] if best is not None else []) + sorted(others, key=lambda each: -each.trial.rate)
+        """Trials that were measured to their end, the best first.
+
+        What is believed of a trial takes in what others say of its settings: of many noisy figures the largest is too
+        large as a rule.
+        """
+        rated = [each for each in self.tried if each.trial.ending == "measured" and each.trial.rate]
+        if not rated:
+            return []
+        rates = self._sampler.believed(self._history.study, [each.point for each in rated])
+        ordered = sorted(zip(rates, rated), key=lambda pair: -pair[0])
+        near = [each for rate, each in ordered if rate >= (1 - _PARSIMONY) * ordered[0][0]]
+        best = min(near, key=lambda each: len(each.words))
+        return [best, *(each for _, each in ordered if each is not best)]
 
     def run(self, measure: Measure, budget: Budget, told: Callable[[Tried, Proposal], None]) -> None:
         """Searches.
@@ -174,8 +179,8 @@ class Search:
         words = self._space.words(point)
         trial = study.ask(distributions(self._space))
         earlier = self._history.find(words)
-        best = self.best
-        rungs = _Rungs(trial, (1 - _NEAR) * best.trial.rate if best is not None else 0.0)
+        rates = [each.trial.rate for each in self.tried if each.trial.ending == "measured"]
+        rungs = _Rungs(trial, (1 - _NEAR) * max(rates, default=0.0))
         made = earlier or measure(words, self._seed, is_baseline, rungs)
         if earlier is not None or is_baseline:
             rungs.replay(made)

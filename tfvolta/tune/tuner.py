@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import os
 import shlex
 import time
@@ -161,10 +162,8 @@ class Tuner:
         if self.request.tries:
             baseline = search.tried[0]
             return [dataclasses.replace(baseline, words=self.request.tries, why="given with --try")]
-        ranked = search.ranking()
-        faster = [each for each in ranked if each.words and each.trial.rate > ranked[-1].trial.rate]
-        base = search.baseline.rate if search.baseline is not None else 0.0
-        return [each for each in faster if each.trial.rate > base][:_MOST_CONFIRMED] if ranked[0].words else []
+        ahead = itertools.takewhile(lambda each: each.words, search.ranking())  # of the config as it is
+        return list(ahead)[:_MOST_CONFIRMED]
 
     def _parts(self, search: Search, best: Tried) -> list[Part]:
         """The settings of the best config, each with what is left without it."""
