@@ -15,7 +15,7 @@ from tfvolta.memory.workspace import limit_mb
 if TYPE_CHECKING:
     from tfvolta.session import Session
 
-_LOOK_AFTER = 3  # calls: the pool has found its form, and what one step compiles, another may not
+_LOOK_AFTER = 2  # calls: the pool has found its form, and the time is warm-up, which no throughput counts
 
 
 class StepMemory(Callback):
@@ -32,7 +32,7 @@ class StepMemory(Callback):
         session: Takes the records into the evidence of a run.
 
     Attributes:
-        peak: What was foretold and measured; None where nothing could be, and before the third step.
+        peak: What was foretold and measured; None where nothing could be, and before the second step has ended.
         fragments: The pool of each GPU.
         reason: Why ``peak`` is None.
         seconds: What the look has cost.
@@ -68,7 +68,7 @@ class StepMemory(Callback):
         self._calls, self._looked = 0, False
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Looks, once, between the third step and the next."""
+        """Looks, once, between the second step and the next."""
         self._calls += 1
         if self._calls == _LOOK_AFTER:
             self._look()
