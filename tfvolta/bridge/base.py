@@ -193,7 +193,7 @@ class Bridge(Compiling, Guarding, Inputs, Numerics, Recomputing, Resuming, Proto
         """Why layers that have a kernel ran Keras's own code in a trace, by path."""
 
     def compile_update(self, model: Any, wanted: bool) -> str:
-        """Has XLA compile the update of steps that it does not compile as a whole, from the next trace on; or no longer.
+        """Lets XLA compile the update of steps that it does not compile whole, from its next trace on; or no longer.
 
         Returns:
             Why the update stays as it is; empty where it does as asked.

@@ -11,6 +11,7 @@ from tfvolta.bridge import (
     graphs,
     keras3_finite_check,
     keras3_functions,
+    keras3_guard,
     keras3_interception,
     keras3_layers,
     keras3_logs,
