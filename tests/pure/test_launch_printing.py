@@ -45,7 +45,7 @@ def options(lines: list[str]) -> dict[str, str]:
 
 
 def test_a_script_for_two_dgx1() -> None:
-    environ = {"TF_USE_LEGACY_KERAS": "1", "HOME": "/root", "XLA_FLAGS": "--a=b c"}
+    environ = {"TF_USE_LEGACY_KERAS": "1", "HOME": "/root", "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": "--a=b c"}
     text = sbatch_script(request("multi_worker_mirrored", 16), load("dgx1"), 2, ["--partition=gpu"], environ)
     lines = checked(text)
     assert lines[0] == "#!/bin/bash"
@@ -60,6 +60,7 @@ def test_a_script_for_two_dgx1() -> None:
         "--partition": "gpu",
     }
     assert "export TF_USE_LEGACY_KERAS=1" in lines and "export XLA_FLAGS='--a=b c'" in lines and "HOME" not in text
+    assert "LOG_LEVEL" not in text, "a choice of the shell's owner, which would hide the job's own messages"
     assert any(line.startswith('export TFVOLTA_RUN_ID="slurm-${SLURM_JOB_ID}') for line in lines)
     words = shlex.split(lines[-1])
     assert words[0] == "srun" and "--kill-on-bad-exit=1" in words

@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tfvolta.launch.request import problems
     from tfvolta.script.source import check_script
 
+    _check_printing(arguments)
     config = loaded(arguments)
     check_script(arguments.script)
     facts = _facts(arguments)
@@ -84,6 +85,24 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_summary(outcome)), flush=True)
     return outcome.code
+
+
+def _check_printing(arguments: argparse.Namespace) -> None:
+    """Refuses options of ``--print`` without it, which would say nothing to workers of this machine.
+
+    Raises:
+        LaunchError: There are such options.
+    """
+    from tfvolta.errors import LaunchError, Problem
+
+    given = {"--nodes": str(arguments.nodes) if arguments.nodes != 1 else "", "--sbatch": " ".join(arguments.sbatch)}
+    problems = [
+        Problem(name, "--print slurm with it", value, "workers are started on this machine alone", "add --print slurm")
+        for name, value in given.items()
+        if value and arguments.engine is None
+    ]
+    if problems:
+        raise LaunchError("Nothing was started.", problems)
 
 
 def loaded(arguments: argparse.Namespace) -> Any:
@@ -107,7 +126,8 @@ def _facts(arguments: argparse.Namespace) -> Any:
     if arguments.facts is None:
         return probe()
     if arguments.engine is None:
-        problem = Problem("--facts", "--print with it", arguments.facts, "workers are started on this machine")
+        why, fix = "workers are started on this machine", "add --print slurm, or leave --facts out"
+        problem = Problem("--facts", "--print with it", arguments.facts, why, fix)
         raise LaunchError("Nothing was started.", [problem])
     return load(arguments.facts)
 

@@ -87,7 +87,12 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         if chosen is not None and chosen not in COMMANDS:
             raise _unknown(chosen)
-        parsed = make_parser(chosen).parse_args(arguments)
+        parser = make_parser(chosen)
+        parsed, left = parser.parse_known_args(arguments)
+        if left:
+            from tfvolta.cli.stray_option import stray_option
+
+            raise stray_option(parser, arguments, left)
         as_json = bool(getattr(parsed, "json", False))
         code: int = parsed.run(parsed)
     except TfvoltaError as error:

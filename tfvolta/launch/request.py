@@ -109,17 +109,36 @@ def problems(request: Request, facts: Facts, environ: Mapping[str, str]) -> list
 
 
 def _numbers(request: Request) -> list[Problem]:
+    most = f"from 1 to {_MOST_WORKERS}"
+    grace = request.grace_seconds
     checks = (
-        ("--workers", request.workers, 1 <= request.workers <= _MOST_WORKERS, f"from 1 to {_MOST_WORKERS}"),
-        ("--max-restarts", request.max_restarts, request.max_restarts >= 0, "0 or more"),
         (
-            "--grace-seconds",
-            request.grace_seconds,
-            request.grace_seconds >= 0 and math.isfinite(request.grace_seconds),
+            f"--workers {request.workers}",
+            1 <= request.workers <= _MOST_WORKERS,
+            most,
+            "a run has a worker",
+            "--workers 2",
+        ),
+        (
+            f"--max-restarts {request.max_restarts}",
+            request.max_restarts >= 0,
             "0 or more",
+            "0 starts nothing again",
+            "--max-restarts 0",
+        ),
+        (
+            f"--grace-seconds {grace:g}",
+            grace >= 0 and math.isfinite(grace),
+            "0 or more",
+            "0 ends workers at once",
+            f"--grace-seconds {GRACE_SECONDS:g}",
         ),
     )
-    found = [Problem(where, expected, f"{value:g}") for where, value, good, expected in checks if not good]
+    found = [
+        Problem(words.split()[0], expected, words.split()[1], why, fix)
+        for words, good, expected, why, fix in checks
+        if not good
+    ]
     if request.kind == "parameter_server" and not 1 <= request.servers <= _MOST_WORKERS:
         why = "variables live on parameter servers"
         found.append(Problem("--ps", f"from 1 to {_MOST_WORKERS}", str(request.servers), why, fix="--ps 1"))

@@ -23,7 +23,6 @@ _CARRIED = (
     "LD_LIBRARY_PATH",
     "TF_USE_LEGACY_KERAS",
     "KERAS_BACKEND",
-    "TF_CPP_MIN_LOG_LEVEL",
     "XLA_FLAGS",
     "TF_XLA_FLAGS",
 )
@@ -58,7 +57,9 @@ def _problems(request: Request, facts: Facts, nodes: int) -> list[Problem]:
     total = len(request.tasks)
     found = []
     if not 1 <= nodes <= total:
-        found.append(Problem("--nodes", f"from 1 to {total}, the number of processes", str(nodes)))
+        why = "each machine runs one process at least"
+        fix = f"--nodes {total}, or more --workers" if nodes > total else "--nodes 1"
+        found.append(Problem("--nodes", f"from 1 to {total}, the number of processes", str(nodes), why, fix))
         return found
     gpus = len(facts.gpus)
     if gpus and math.ceil(request.workers / nodes) > gpus and not request.share_gpus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import os
 
 from tfvolta.errors import ConfigError, Problem
@@ -29,10 +30,21 @@ def check_script(path: str) -> None:
                     where=path,
                     expected="a Python script",
                     received=received,
-                    fix="give the path of the training script",
+                    fix=_near(path) or "give the path of the training script",
                 )
             ],
         )
+
+
+def _near(path: str) -> str:
+    """The script beside it that was probably meant; empty where there is none of a name like it."""
+    folder, name = os.path.split(path)
+    try:
+        names = [each for each in os.listdir(folder or ".") if each.endswith(".py")]
+    except OSError:
+        return ""
+    found = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {os.path.join(folder, found[0])}?" if found else ""
 
 
 def layers_named_in(path: str) -> frozenset[str]:
