@@ -31,12 +31,18 @@ from benchmarks.turns_summary import Lines, place, summaries, table  # noqa: E40
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Contenders of a model: the side, whether tf_keras, and what is given besides. "untuned" is the same script alone.
+MONITORS = [
+    "gradient_monitor.every_steps=100",
+    *("alarms.nan_loss=report", "alarms.max_skipped_in_row=100", "alarms.min_loss_scale=2", "alarms.action=report"),
+    "alarms.every_steps=1",
+]
 SIDES: dict[str, dict[str, Any]] = {
     "torch": {"side": "torch"},
     "keras3": {"side": "tfvolta"},
     "tf_keras": {"side": "tfvolta", "legacy": True},
-    "keras3+ahead": {"side": "tfvolta", "set": ["input.device_prefetch=2"]},
-    "tf_keras+ahead": {"side": "tfvolta", "legacy": True, "set": ["input.device_prefetch=2"]},
+    "keras3+no-ahead": {"side": "tfvolta", "set": ["input.device_prefetch=null"]},
+    "tf_keras+no-ahead": {"side": "tfvolta", "legacy": True, "set": ["input.device_prefetch=null"]},
+    "keras3+monitors": {"side": "tfvolta", "set": MONITORS},
     "keras3+cublaslt": {"side": "tfvolta", "set": ["xla.flags=[--xla_gpu_enable_cublaslt=true]"]},
     "keras3+norm": {"side": "tfvolta", "set": ["xla.flags=[--xla_gpu_enable_cudnn_layer_norm=true]"]},
     "torch+graphs": {"side": "torch", "arguments": ["--compile", "reduce-overhead"]},
@@ -46,7 +52,7 @@ SIDES: dict[str, dict[str, Any]] = {
 }
 # Copies ahead are tried where batches are large.
 USUAL = {
-    "resnet50": ("torch", "keras3", "tf_keras", "keras3+ahead"),
+    "resnet50": ("torch", "keras3", "tf_keras", "keras3+no-ahead"),
     "bert_large": ("torch", "keras3", "tf_keras"),
     "lstm": ("torch", "keras3", "tf_keras"),
 }
