@@ -7,7 +7,7 @@ therefore runs there:
 - the choice of the stack: how scripts import Keras, models of both Keras in one process, what a stack lacks;
 - one test, or a few, of each feature from a user's call to its effect.
 
-``ON_TF_KERAS`` names them. ``ON_KERAS3_ALONE`` names what is the same whichever Keras is installed: how processes are
+``ON_TF_KERAS`` names them; a new feature adds its line. ``ON_KERAS3_ALONE`` names what is the same whichever Keras is installed: how processes are
 started, meet, are told to end and are reported. A file or a test that is named on the command line runs on every stack.
 """
 
@@ -31,7 +31,7 @@ ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
     "test_bridge_keras2_functions.py": EVERY,
     "test_bridge_keras2_intercept.py": EVERY,
     "test_bridge_keras2_loss_scale.py": EVERY,
-    "test_bridge_keras2_precision.py": ("test_loss_is_bit_identical*", "test_undo_restores*"),
+    "test_bridge_keras2_precision.py": ("test_loss_is_bit_identical*[[]functional]", "test_a_second_retrofit*"),
     "test_bridge_keras2_refusals.py": ("test_layers_that_cannot_compute_in_float16*",),
     "test_bridge_keras2_saving.py": ("test_after_undo*", "test_saving_hdf5_warns*"),
     "test_bridge_keras2_strategy.py": EVERY,
@@ -46,6 +46,7 @@ ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
         "test_the_other_keras_than_the_environment_means",
         "test_a_script_that_trains_models_of_both_keras",
     ),
+    "test_examples.py": EVERY,
     # One test of each feature
     "test_alarms.py": ("test_a_config_puts_alarms_into_the_evidence",),
     "test_audit.py": ("test_a_config_that_mends_the_model_leaves_nothing_to_find",),
@@ -66,6 +67,7 @@ ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
     "test_one_script.py": EVERY,  # several workers, ranks, parameter servers, and a worker that is killed
     "test_out_of_memory.py": ("test_a_config_carries_it_into_the_evidence",),
     "test_own_train_step.py": ("test_an_unscaled_step_is_refused_before_it_trains",),
+    "test_outputs_alone.py": ("test_who_asks_for_this_model*",),
     "test_padded_batches.py": ("test_under_a_plan_the_data_of_fit_are_filled_up*",),
     "test_precision_api.py": ("test_a_model_with_such_an_optimizer_trains_and_is_saved",),
     "test_rebatching.py": ("test_arrays_get_another_size_and_validation_keeps_its_own",),
@@ -102,6 +104,7 @@ ON_KERAS3_ALONE: Mapping[str, tuple[str, ...]] = {
     "test_data_workers.py": ("test_files_that_are_insisted_on*", "test_workers_with_different_numbers*"),
     "test_parameter_server.py": ("test_a_server_ends_when*",),  # a server trains nothing and has no Keras
     "test_benchmark_monitors.py": EVERY,
+    "test_ladder_runs.py": EVERY,  # how the processes of a ladder are made; what they train is that of tfvolta run
     # Two replicas or four: the arithmetic is the same, and Keras has no part in it.
     "test_reduction.py": ("*[[]4]", "*[[]*-4]"),
     "test_replicas.py": ("*[[]4]", "*[[]4-*"),
