@@ -142,11 +142,10 @@ def _report(session: Any, arguments: argparse.Namespace, code: int) -> None:
 
     evidence = read(session.recorder.path)
     if not arguments.quiet:
-        from rich.console import Console
-
+        from tfvolta.report.style import make_console
         from tfvolta.report.terminal import print_report
 
-        print_report(evidence, path=session.recorder.path, console=Console(stderr=True), at_end=True)
+        print_report(evidence, path=session.recorder.path, console=make_console(stream=sys.stderr), at_end=True)
     if arguments.json:
         outcomes = {name: outcome.status.value for name, outcome in evidence.outcomes.items()}
         path = session.recorder.path

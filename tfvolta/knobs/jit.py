@@ -118,7 +118,8 @@ class Jit(Knob):
         if compiled == decision.on:
             return Outcome(
                 Status.APPLIED,
-                f"The traced train step is {'' if compiled else 'not '}compiled by XLA. {decision.reason}",
+                f"{'The traced train step is' if compiled else 'As decided, the traced train step is not'} compiled by XLA."
+                f" {decision.reason}",
                 observed,
             )
         why = state.reason or "; ".join(context.bridge.xla_obstacles(context.model)) or "something set it after tfvolta"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import Any, Iterator, Mapping, Optional
 
 from tfvolta.evidence.schema import Evidence
@@ -131,7 +132,7 @@ def _outcomes(evidence: Evidence) -> dict[str, Any]:
 def _run(evidence: Evidence) -> dict[str, Any]:
     fields = {"status": evidence.status, "stack": evidence.stack, "script": evidence.script}
     error = f"{evidence.error.type}: {evidence.error.message}" if evidence.error else None
-    return {**fields, "command": list(evidence.command), "error": error}
+    return {**fields, "command": shlex.join(evidence.command), "error": error}
 
 
 def compare(a: Evidence, b: Evidence) -> Comparison:

@@ -11,7 +11,7 @@ from rich.text import Text
 from tfvolta.report.comparison import Comparison, Difference
 from tfvolta.report.style import fields, heading, make_console, new_table
 from tfvolta.report.verdict import verdict
-from tfvolta.report.words import shown
+from tfvolta.report.words import in_lines, shown
 
 _TITLES = {
     "run": "Run",
@@ -23,6 +23,7 @@ _TITLES = {
     "fits": "Fits",
 }
 _MOST_ROWS = 40
+_LONGEST_KEY = 34  # two values have room beside it in 80 columns
 
 
 def print_comparison(comparison: Comparison, console: Optional[Console] = None) -> None:
@@ -62,10 +63,9 @@ def _parts(key: str) -> list[str]:
 def _print_section(console: Console, found: tuple[Difference, ...], number: int) -> None:
     with_ratio = any(difference.ratio is not None for difference in found)
     table = new_table("", "A", "B", *(["B / A"] if with_ratio else []))
-    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for difference in found[:_MOST_ROWS]:
         table.add_row(
-            Text(difference.key),
+            Text(in_lines(difference.key, _LONGEST_KEY, "  ")),
             _cell(difference.a, difference.origin_a),
             _cell(difference.b, difference.origin_b),
             *([Text(f"{difference.ratio:.3f}" if difference.ratio is not None else "")] if with_ratio else []),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import Any, Optional
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from tfvolta.knobs.removal import in_words
 from tfvolta.plan import Plan, Step
+from tfvolta.report.style import heading, make_console, problem_text
+from tfvolta.report.words import in_lines
 
+_ORIGIN = 28  # what a word of the second column may have in 80 columns
 _COLOURS = {"APPLIED": "green", "NO_EFFECT": "red", "NOT_APPLICABLE": "dim", "UNVERIFIABLE": "yellow"}
 
 
@@ -26,37 +29,37 @@ def _machine(plan: Plan) -> str:
     return f"{gpus}; {facts.cpu.cores} cores; {version}; stack {facts.stack}"
 
 
-def _row(step: Step) -> list[str]:
+def _row(step: Step) -> list[Text]:
     forecast = step.forecast
-    colour = _COLOURS.get(forecast.status.value, "default")
     message = forecast.message + (f" (if {forecast.condition})" if forecast.condition else "")
-    value = json.dumps(step.to_json()["value"], default=str)
+    value = in_words(step.to_json()["value"])
     return [
-        step.knob.phase.label,
-        f"{escape(step.knob.name)}\n[dim]{escape(value)}[/dim]",
-        escape(step.origin),
-        f"[{colour}]{forecast.status.value}[/{colour}]\n{escape(message)}",
+        Text(step.knob.phase.label),
+        Text.assemble(
+            step.knob.name, *([f"\n{value}"] if value else []), (f"\n{in_lines(step.origin, _ORIGIN)}", "dim")
+        ),
+        Text.assemble((forecast.status.value, _COLOURS.get(forecast.status.value, "default")), f"\n{message}"),
     ]
 
 
-def print_plan(plan: Plan, console: Any = None) -> None:
+def print_plan(plan: Plan, console: Optional[Console] = None) -> None:
     """Prints the steps in the order in which they will be done, then what is refused and why."""
-    console = console or Console(soft_wrap=False)
-    console.print(f"Machine: {_machine(plan)}", style="bold", markup=False)
+    console = make_console(console)
+    console.print(Text(f"Machine: {_machine(plan)}", style="bold"))
     table = Table(show_lines=True, expand=True)
     table.add_column("phase", no_wrap=True)
-    table.add_column("setting and value", ratio=3, overflow="fold")
-    table.add_column("from", ratio=3, overflow="fold")
-    table.add_column("what will happen", ratio=6, overflow="fold")
+    table.add_column("setting, value, from", ratio=1, overflow="fold")
+    table.add_column("what will happen", ratio=1, overflow="fold")
     for step in plan.steps:
         table.add_row(*_row(step))
     console.print(table)
     for title, problems in (("Cannot work", plan.refusals), ("Environment says otherwise", _only_reported(plan))):
         if problems:
-            console.print(f"\n{title}:", style="bold red" if title == "Cannot work" else "bold yellow")
+            heading(console, f"{title}:")
             for problem in problems:
-                console.print(str(problem), markup=False, highlight=False)
-    console.print("\nRefused." if plan.refusals else "\nThis plan can be applied.", style="bold")
+                console.print(problem_text(problem))
+    console.print()
+    console.print(Text("Refused." if plan.refusals else "This plan can be applied.", style="bold"))
 
 
 def _only_reported(plan: Plan) -> tuple[Any, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import Optional
+from typing import Any, Optional, TextIO, cast
 
 from rich.console import Console
 from rich.padding import Padding
@@ -12,6 +13,8 @@ from rich.text import Text
 
 from tfvolta.outcome import Status
 from tfvolta.report.verdict import WORDS
+
+_TRAILING = re.compile(r"[ \t]+(?=\n)")
 
 COLOURS = {
     Status.APPLIED: "green",
@@ -23,9 +26,28 @@ COLOURS = {
 }
 
 
-def make_console(console: Optional[Console] = None) -> Console:
-    """A console on standard output, or the given one. Width 80 where there is no terminal."""
-    return console or Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+class _Trimmed:
+    """A stream without the blanks by which tables fill their lines: what is piped is compared, pasted and searched."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes whole lines, as a console does."""
+        self._stream.write(_TRAILING.sub("", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def make_console(console: Optional[Console] = None, stream: Optional[TextIO] = None) -> Console:
+    """A console on standard output, on another stream, or the given one. Width 80 where there is no terminal."""
+    if console is not None:
+        return console
+    stream = stream or sys.stdout
+    file = stream if stream.isatty() else cast(TextIO, _Trimmed(stream))
+    return Console(file=file, highlight=False, markup=False, emoji=False)
 
 
 def status_text(status: Status) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Optional
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from tfvolta.report.workers import chief_ended, worker_lines
 
 # With the other columns this fits into 80 characters; what is longer is given whole below the table.
 _LONGEST_CELL = 21
+_INTERNAL = ("fit", "model")  # the number of the fit, and a fingerprint of the model
 _VERDICT_COLOURS = {"completed": "green", "failed": "red", "refused": "red", "interrupted": "yellow"}
 
 
@@ -58,7 +60,7 @@ def _header(evidence: Evidence) -> list[tuple[str, str]]:
     if evidence.script:
         pairs.append(("script", evidence.script))
     if evidence.command:
-        pairs.append(("command", " ".join(evidence.command)))
+        pairs.append(("command", shlex.join(evidence.command)))
     if facts is not None:
         named = [name for name in ("tensorflow", "keras", "tf_keras", "tf-keras") if name in evidence.versions]
         versions = [f"{name} {evidence.versions[name]}" for name in named]
@@ -133,18 +135,27 @@ def _print_messages(console: Console, evidence: Evidence, names: list[str], step
 
 def _print_measurements(console: Console, evidence: Evidence) -> None:
     for name, values in evidence.measurements.items():
-        heading(console, f"Measured: {name.replace('_', ' ')}")
-        fields(console, measured(values))
+        rows = measured(values)
+        if rows:
+            heading(console, f"Measured: {name.replace('_', ' ')}")
+            fields(console, rows)
     if evidence.fits:
         heading(console, "Fits")
         fields(console, [(f"fit {number}", _in_words(fit)) for number, fit in enumerate(evidence.fits, start=1)])
 
 
 def measured(values: Any) -> list[tuple[str, str]]:
-    """A measurement as names and values in a line each; lists of objects are counted, the file holds them."""
+    """A measurement as names and values in a line each; what is empty or a list of objects is in the file alone."""
     if not isinstance(values, dict):
         return [("value", _in_words(values))]
-    return [(str(key), _in_words(value)) for key, value in values.items()]
+    said = {str(key): value for key, value in values.items() if not _is_internal(str(key), value)}
+    return [(key, _in_words(value)) for key, value in said.items()]
+
+
+def _is_internal(key: str, value: Any) -> bool:
+    """Whether a figure says nothing to a person: nothing, keys by which programs join figures, records of steps."""
+    objects = isinstance(value, list) and bool(value) and all(isinstance(item, (dict, list)) for item in value)
+    return value is None or value in ("", [], {}) or key in _INTERNAL or objects
 
 
 def _in_words(value: Any) -> str:
@@ -153,7 +164,8 @@ def _in_words(value: Any) -> str:
     if isinstance(value, list) and len(value) > 8:
         return f"{shown(value[:8])}, ... ({len(value)} values)"
     if isinstance(value, dict):
-        return ", ".join(f"{key}={_in_words(item)}" for key, item in value.items()) or "none"
+        kept = {key: item for key, item in value.items() if item is not None}
+        return ", ".join(f"{key}={_in_words(item)}" for key, item in kept.items()) or "none"
     return "not measured" if value is None else shown(value)
 
 
