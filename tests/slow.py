@@ -7,8 +7,9 @@ therefore runs there:
 - the choice of the stack: how scripts import Keras, models of both Keras in one process, what a stack lacks;
 - one test, or a few, of each feature from a user's call to its effect.
 
-``ON_TF_KERAS`` names them; a new feature adds its line. ``ON_KERAS3_ALONE`` names what is the same whichever Keras is installed: how processes are
-started, meet, are told to end and are reported. A file or a test that is named on the command line runs on every stack.
+``ON_TF_KERAS`` names them; a new feature adds its line. ``ON_KERAS3_ALONE`` names what is the same whichever Keras is
+installed: how processes are started, meet, are told to end and are reported. A file or a test that is named on the
+command line runs on every stack.
 """
 
 from __future__ import annotations
