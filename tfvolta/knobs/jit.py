@@ -116,12 +116,8 @@ class Jit(Knob):
         if compiled is None:
             return self._before_a_trace(decision, context, observed)
         if compiled == decision.on:
-            return Outcome(
-                Status.APPLIED,
-                f"{'The traced train step is' if compiled else 'As decided, the traced train step is not'} compiled by XLA."
-                f" {decision.reason}",
-                observed,
-            )
+            said = "The traced train step is" if compiled else "As decided, the traced train step is not"
+            return Outcome(Status.APPLIED, f"{said} compiled by XLA. {decision.reason}", observed)
         why = state.reason or "; ".join(context.bridge.xla_obstacles(context.model)) or "something set it after tfvolta"
         return Outcome(
             Status.NO_EFFECT, f"The traced train step is {'' if compiled else 'not '}compiled by XLA: {why}.", observed
