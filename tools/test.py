@@ -127,6 +127,12 @@ class Queue:
         return results
 
 
+def run_lanes(pool: concurrent.futures.Executor, queue: Queue, lanes: int, commands: progress.Commands) -> list[Result]:
+    """Runs the stages of a queue side by side, as far as the pool has threads that are free."""
+    running = [pool.submit(queue.run, commands) for _ in range(lanes)]
+    return [result for lane in running for result in lane.result()]
+
+
 def horovod_results(builds: horovod.Builds) -> list[Result]:
     """A failed build counts as a failed stage; tools that are missing do not, and are said."""
     results = []
@@ -160,7 +166,7 @@ def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Co
         # Compiled at low priority while other stages run; only the stages with several processes wait for it.
         builds = horovod.Builds(list(names), commands)
         if fast:
-            results += Queue(fast_stages()).run(commands)
+            results += run_lanes(pool, Queue(fast_stages()), lanes, commands)
         for install in installs:
             install.result()
         if any(result.code for result in results):
@@ -169,9 +175,7 @@ def run_all(stacks: Sequence[str], fast: bool, lanes: int, commands: progress.Co
             return results
         if stacks and not has_gpu():
             progress.say("tests/gpu is left out: this machine has no NVIDIA driver (nvidia-smi is not on PATH).")
-        queue = Queue(stack_stages(stacks), builds)
-        for lane in [pool.submit(queue.run, commands) for _ in range(lanes)]:
-            results += lane.result()
+        results += run_lanes(pool, Queue(stack_stages(stacks), builds), lanes, commands)
     return results + horovod_results(builds)
 
 
