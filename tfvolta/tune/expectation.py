@@ -16,6 +16,7 @@ from typing import Callable, Mapping, Optional
 from tfvolta.facts.schema import Facts
 from tfvolta.tune.model_traits import ModelTraits
 
+_SMALL_STEP_SECONDS = 0.02  # on a CPU
 _CALL_SECONDS = 0.0015  # what one call of the train function costs in Python, on either Keras
 
 
@@ -137,11 +138,12 @@ def _cache(value: str, here: Surroundings) -> Expectation:
 
 
 def _threads(value: str, here: Surroundings) -> Expectation:
-    few = max(1, int(value)) < here.facts.cpu.usable_cores
-    step = here.traits.step_seconds or 0.05
-    small = step < 0.005
-    gain = 0.02 if few and small else -0.15 if few else 0.0
-    return Expectation(gain, 0.12, "small steps lose time handing work to threads")
+    """Threads inside an operation: a gain of any size where steps are small, a loss where they are large."""
+    if int(value) < 1 or int(value) >= here.facts.cpu.usable_cores:
+        return Expectation(0.0, 0.05, "as many threads as cores")
+    if (here.traits.step_seconds or 0.05) < _SMALL_STEP_SECONDS:
+        return Expectation(0.1, 0.2, "small steps lose time handing work to threads")
+    return Expectation(-0.2, 0.2, "large steps need all cores")
 
 
 def _batch(value: str, here: Surroundings) -> Expectation:

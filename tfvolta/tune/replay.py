@@ -16,7 +16,7 @@ import numpy as np
 
 from tfvolta.errors import Problem, TuneError
 from tfvolta.tune.candidates import CANDIDATES, Words
-from tfvolta.tune.grid import Grid, read_grid
+from tfvolta.tune.grid import Grid, GridPoint, read_grid
 from tfvolta.tune.history import History
 from tfvolta.tune.plan_rules import PlanRules
 from tfvolta.tune.search import Budget, Search
@@ -25,6 +25,7 @@ from tfvolta.tune.speed_trial import Block, SpeedTrial
 
 SEEDS = 20
 SHARE_OF_TRIALS = 0.25
+_RESAMPLES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +36,14 @@ class Found:
         seed: Of noise and of chance in the search.
         words: The settings that it chose.
         share: Their throughput over that of the best point, both as recorded.
+        most: Upper end of the 95 % interval of that: below 0.98, the grid itself says that they are worse.
         trials: Trials that it took, the baseline among them.
     """
 
     seed: int
     words: Words
     share: float
+    most: float
     trials: int
 
 
@@ -68,6 +71,11 @@ class Replay:
         return min(each.share for each in self.found)
 
     @property
+    def least_most(self) -> float:
+        """Of the seeds, the least that the share may really be at most, for all that the grid's noise allows to say."""
+        return min(each.most for each in self.found)
+
+    @property
     def most_trials(self) -> int:
         """Of the seeds, the most."""
         return max(each.trials for each in self.found)
@@ -78,7 +86,8 @@ class Replay:
         return (
             f"{self.model} on {self.stack}: {100 * self.least_share:.1f} % of the best of {self.points} points at "
             f"worst, {100 * usual:.1f} % in the median of {len(self.found)} seeds, "
-            f"with at most {self.most_trials} trials; the best is {self.gain:.2f}x the baseline"
+            f"with at most {self.most_trials} trials; the best is {self.gain:.2f}x the baseline; the worst "
+            f"choice may be {100 * self.least_most:.1f} % as far as the grid's noise lets it be told"
         )
 
 
@@ -140,7 +149,21 @@ def _found(grid: Grid, seed: int, most: int, best: float) -> Found:
     words = chosen.words if chosen is not None else ()
     point = grid.point(words)
     share = point.trial().rate / best if point is not None else 0.0
-    return Found(seed, words, share, len(search.tried))
+    most = 0.0 if point is None else share if words == grid.best.words else _most(point, grid.best)
+    return Found(seed, words, share, most, len(search.tried))
+
+
+def _most(point: GridPoint, best: GridPoint) -> float:
+    """Upper end of the interval of a ratio of two medians, by the bootstrap.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 13.3.
+    """
+    random = np.random.default_rng(0)
+    medians = []
+    for each in (point, best):
+        rates = np.array([(examples or batches) / seconds for seconds, batches, examples in each.blocks])
+        medians.append(np.median(random.choice(rates, size=(_RESAMPLES, len(rates))), axis=1))
+    return float(np.percentile(medians[0] / medians[1], 97.5))
 
 
 def _incomplete(grid: Grid, words: Words) -> TuneError:
