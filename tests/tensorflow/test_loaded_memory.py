@@ -96,12 +96,29 @@ def test_a_step_that_is_not_compiled_is_foretold_by_its_trace(counted: None) -> 
     assert step.peak.parts["scratch"] == 0
 
 
+def test_one_call_alone_has_no_peak_but_that_of_the_first_step(counted: None) -> None:
+    memory = DeviceMemory()
+    step = StepMemory(memory)
+    fit(dense(jit_compile=False), memory, step, rows=ROWS)
+    assert step.peak is not None and step.peak.steady is None and "no measured peak" in str(step.peak)
+
+
 def test_without_a_gpu_a_step_that_is_not_compiled_is_left_alone() -> None:
     memory = DeviceMemory()
     step = StepMemory(memory)
     fit(dense(jit_compile=False), memory, step)
     assert step.peak is None and "no GPU" in step.summary()["peak"]
     assert "no GPU" in step.summary()["fragmentation"]
+
+
+def test_training_goes_on_whatever_the_look_meets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: Any) -> Any:
+        raise RuntimeError("another TensorFlow")
+
+    monkeypatch.setattr(type(BRIDGE), "loaded_memory", lambda self, model: broken(model))
+    step = StepMemory(DeviceMemory())
+    fit(dense(jit_compile=True), step)
+    assert "RuntimeError: another TensorFlow" in step.summary()["peak"]
 
 
 def test_a_kernel_that_is_chosen_after_the_trace_is_said() -> None:

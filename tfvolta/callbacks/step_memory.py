@@ -77,31 +77,39 @@ class StepMemory(Callback):
         """Compares with the peak so far."""
         if not self._looked:
             self._look()
-        if self.peak is not None:
+        if self.peak is not None and self._calls > 1:  # the first call's peak is its own
             self.peak = _measured(self.peak, self._memory)
         if self._session is not None:
             self._session.measured("step_memory", self.summary())
 
     def _look(self) -> None:
         self._looked = True
+        try:
+            self._read()
+        except Exception as error:  # a figure more, of the insides of several libraries; training must go on
+            self.reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+    def _read(self) -> None:
+        compiled = self.bridge.jit(self.model).effective
+        if not compiled and "all" in self._memory.unavailable:
+            self.reason = f"XLA does not compile this step, and {self._memory.unavailable['all']}"
+            return
         found = self.bridge.loaded_memory(self.model)
         self._refused = found.refused
         self.seconds = round(found.seconds, 3)
         self.fragments = fragments_of(found.events)
-        variables = self.bridge.variable_bytes(self.model)
-        size = variables.weights + variables.optimizer
-        if not self.bridge.jit(self.model).effective:
-            self._read_trace(size)
+        if not compiled:
+            self._read_trace()
         elif found.buffers is None:
             self.reason = found.reason
         else:
-            self.peak = StepPeak.of_program(found.program, found.buffers, size)
+            self.peak = StepPeak.of_program(found.program, found.buffers, self._variables())
 
-    def _read_trace(self, variables: int) -> None:
-        """The step that is not compiled; without a GPU there is nothing to compare, and nothing is read."""
-        if "all" in self._memory.unavailable:
-            self.reason = f"XLA does not compile this step, and {self._memory.unavailable['all']}"
-            return
+    def _variables(self) -> int:
+        found = self.bridge.variable_bytes(self.model)
+        return found.weights + found.optimizer
+
+    def _read_trace(self) -> None:
         found = self.bridge.traced_memory(self.model, self._rows())
         self.seconds = round(self.seconds + found.seconds, 3)
         if found.held is None:
@@ -109,7 +117,7 @@ class StepMemory(Callback):
             return
         setting = None if self._session is None else self._session.config.get("cudnn.workspace_limit_mb")
         scratch = scratch_of(found.step, found.held, limit_mb(setting, os.environ) * 2**20)
-        self.peak = StepPeak.of_trace(found.held, scratch.guess, variables)
+        self.peak = StepPeak.of_trace(found.held, scratch.guess, self._variables())
 
     def _rows(self) -> Optional[int]:
         """Rows of a batch, for one replica alone: those of several divide it."""
