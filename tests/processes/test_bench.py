@@ -62,7 +62,7 @@ def test_contenders_that_fail_say_why_and_the_others_go_on(tmp_path: Path) -> No
     words = []
     for name in ("crashes", "refused", "hangs", "dies", "stalls", "slow"):
         words += ["--against", f"none python={python} name={name}"]
-    command = ("--limit", "8", "--rounds", "6", *words)
+    command = ("--limit", "10", "--rounds", "6", *words)
     result, _ = bench(tmp_path, "--config", "none", "--python", python, *command, code=1)
     entries = {entry["name"]: entry for entry in result["entries"]}
     assert entries["none"]["ending"] == entries["slow"]["ending"] == "measured"
@@ -99,7 +99,7 @@ def test_an_interrupted_bench_leaves_no_process(tmp_path: Path, number: signal.S
 
 
 def test_a_tiny_model_is_compared_in_turns_with_the_untouched_script(tmp_path: Path) -> None:
-    words = ("--rounds", "6", "--steps", "6", "--against", "none", *PLAIN)
+    words = ("--rounds", "6", "--steps", "6", "--together", "--against", "none", *PLAIN)
     result, said = bench(tmp_path, *words)
     assert re.search("round 6 of 6: .*default .*none |round 6 of 6: .*none .*default ", said)
     ours, plain = result["entries"]

@@ -104,6 +104,17 @@ def test_commands_are_those_that_a_person_would_type(tmp_path: pathlib.Path) -> 
     assert "--ranks" not in command(divided, course(), 0, tmp_path)
 
 
+def test_contenders_take_the_memory_of_a_gpu_as_they_need_it() -> None:
+    grown = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    assert Contender("a", "none").environment == grown
+    assert Contender("a", None, ("devices=null",), stack="tf_keras").environment == {
+        "TF_USE_LEGACY_KERAS": "1",
+        **grown,
+    }
+    # Where the config says how, it is left to say so.
+    assert Contender("a", None, ("devices.memory_growth=false",)).environment == {}
+
+
 def test_names_must_differ() -> None:
     assert "twice" in problems([Contender("a", "none"), Contender("a", "none")], {})[0].received
 

@@ -56,6 +56,15 @@ class Contender:
         given += [f"workers={self.workers}"] if self.workers > 1 else []
         return shlex.join([self.config or "tfvolta:default", *self.overrides, *given])
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables for its process: the stack, and memory as it is needed, since contenders share the GPUs."""
+        found = {} if self.stack is None else {"TF_USE_LEGACY_KERAS": "1" if self.stack == "tf_keras" else "0"}
+        config = self.load()
+        if config is None or config.get("devices.memory_growth") is None:
+            found["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+        return found
+
     def load(self) -> Any:
         """Its config; None for the untouched script.
 

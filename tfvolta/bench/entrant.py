@@ -28,7 +28,6 @@ _LAST_BYTES = 40_000
 _KEPT = ("compilations",)
 _ROOT = str(Path(tfvolta.__file__).resolve().parents[1])
 _REFUSED = 2
-_BOTH_TENSORFLOW_2_21 = {"keras3": "0", "tf_keras": "1"}
 
 
 class Entrant:
@@ -53,6 +52,7 @@ class Entrant:
         self.command = tuple(command)
         self.seed = seed
         self.folder = folder
+        self._environ = contender.environment
         self._built: dict[str, Any] = {}
         self._after: dict[str, Any] = {}
         self._measurements: dict[str, Any] = {}
@@ -65,11 +65,9 @@ class Entrant:
 
     def start(self, guardian: Guardian, socket: str) -> None:
         """Starts the process."""
-        environ = {**os.environ, SOCKET: socket, NAME: self.contender.name}
+        environ = {**os.environ, **self._environ, SOCKET: socket, NAME: self.contender.name}
         environ["PYTHONPATH"] = os.pathsep.join([_ROOT, *filter(None, [environ.get("PYTHONPATH")])])
         environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        if self.contender.stack in _BOTH_TENSORFLOW_2_21:
-            environ["TF_USE_LEGACY_KERAS"] = _BOTH_TENSORFLOW_2_21[self.contender.stack]
         environ = self._mark.on(guardian.mark.on(environ))
         self._started = time.monotonic()
         with self.log.open("wb") as file:

@@ -70,17 +70,14 @@ class Race:
         Whatever happens, no process is left.
         """
         # Once, so that a config which somebody edits meanwhile is the matter of its contender alone.
-        commands = [[command(each, self._course, seed, self._evidence(each)) for seed in seeds] for each in contenders]
-        runs = [Runs(each, command=tuple(of_each[0])) for each, of_each in zip(contenders, commands)]
+        entrants = [[self._entrant(each, seed) for seed in seeds] for each in contenders]
+        runs = [Runs(each, command=of_each[0].command) for each, of_each in zip(contenders, entrants)]
         sockets = tempfile.mkdtemp(prefix="tfvolta-bench-")
         guardian = Guardian(sockets)
         try:
-            for number, seed in enumerate(seeds):
-                going = [
-                    (each, Entrant(each.contender, of_each[number], seed, self._folder))
-                    for each, of_each in zip(runs, commands)
-                    if each.ending is Ending.MEASURED
-                ]
+            for number in range(len(seeds)):
+                pairs = [(each, of_each[number]) for each, of_each in zip(runs, entrants)]
+                going = [(each, entrant) for each, entrant in pairs if each.ending is Ending.MEASURED]
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                     path = f"{sockets}/{number}"
                     listener.bind(path)
@@ -91,8 +88,9 @@ class Race:
             shutil.rmtree(sockets, ignore_errors=True)
         return runs
 
-    def _evidence(self, contender: Contender) -> Path:
-        return self._folder / slug(contender.name)
+    def _entrant(self, contender: Contender, seed: int) -> Entrant:
+        words = command(contender, self._course, seed, self._folder / slug(contender.name))
+        return Entrant(contender, words, seed, self._folder)
 
     def _measure(self, going: list[tuple[Runs, Entrant]], guardian: Guardian, listener: socket.socket) -> None:
         entrants = [entrant for _, entrant in going]

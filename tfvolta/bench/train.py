@@ -22,8 +22,9 @@ from tfvolta.bench.workloads.registry import find
 from tfvolta.bench.workloads.workload import Sizes, Workload
 from tfvolta.cluster import resolve
 
-# Batches of synthetic data that are kept on the host and come again and again.
-BATCHES = 4
+# Batches of synthetic data that are kept on the host and come again and again: so many, and no more than so many bytes.
+MOST_BATCHES = 4
+MOST_BYTES = 2**30
 
 
 def parser() -> argparse.ArgumentParser:
@@ -118,11 +119,13 @@ def dataset(tf: Any, workload: Workload, sizes: Sizes, arguments: argparse.Names
         return found if arguments.ranks == 1 else found.map(lambda *both: tf.nest.map_structure(lambda x: x[own], both))
     import numpy as np
 
-    order = np.random.default_rng(arguments.seed).permutation(BATCHES)
-    features, labels = workload.data(sizes, BATCHES * sizes.batch, 0)
+    row = sum(array.nbytes for array in tf.nest.flatten(workload.data(sizes, 1, 0)))
+    batches = max(1, min(MOST_BATCHES, MOST_BYTES // (row * sizes.batch)))
+    order = np.random.default_rng(arguments.seed).permutation(batches)
+    features, labels = workload.data(sizes, batches * sizes.batch, 0)
 
     def stacked(array: Any) -> Any:
-        return array.reshape(BATCHES, sizes.batch, *array.shape[1:])[order, own]
+        return array.reshape(batches, sizes.batch, *array.shape[1:])[order, own]
 
     both = tf.nest.map_structure(stacked, (features, labels))
     return tf.data.Dataset.from_tensor_slices(both).cache().repeat().take(arguments.steps).prefetch(2)
