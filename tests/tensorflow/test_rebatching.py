@@ -37,6 +37,15 @@ def test_a_data_set_keeps_its_rows_in_their_order(drop: bool, sizes: list[int]) 
     found, lengths = rows(changed["x"])
     assert change.static and lengths == sizes and batch_of(given) == 4
     assert np.array_equal(found, X[: sum(sizes)])
+    assert int(changed["x"].cardinality()) == len(sizes), "Keras 3 warns at the end of data without a length"
+
+
+def test_a_length_that_cannot_be_told_is_left_open() -> None:
+    rows_only = tf.data.Dataset.from_tensor_slices((X, Y))
+    for given in (rows_only.batch(8).repeat(2), rows_only.filter(lambda x, y: True).batch(4)):
+        changed, _ = in_batches_of({"x": given}, 4 if given.cardinality() >= 0 else 8)
+        assert int(changed["x"].cardinality()) < 0
+        assert sum(rows(changed["x"])[1]) in (20, 40)
 
 
 def test_a_size_that_it_has_already_changes_nothing() -> None:

@@ -77,6 +77,8 @@ def batch_of(arguments: dict[str, Any]) -> Optional[int]:
 
 
 def _of_dataset(arguments: dict[str, Any], dataset: Any, size: int) -> tuple[dict[str, Any], DataChange]:
+    import tensorflow as tf
+
     from tfvolta.bridge import datasets
 
     names = [type(each).__name__ for each in datasets.chain(dataset)]
@@ -93,6 +95,9 @@ def _of_dataset(arguments: dict[str, Any], dataset: Any, size: int) -> tuple[dic
         _check_rows(found.rows, size)
     whole = datasets.static_batch(dataset.element_spec) is not None  # smaller batches were left out
     changed = dataset.rebatch(size, drop_remainder=whole)
+    number = _number_of_batches(dataset, None if found is None else found.rows, former, size)
+    if number is not None:
+        changed = changed.apply(tf.data.experimental.assert_cardinality(number))
     steps = _steps(arguments, former, size) if former else {}
     if arguments.get("steps_per_epoch") and not former:
         return arguments, DataChange(False, "steps_per_epoch counts batches whose size is not known.")
@@ -100,6 +105,27 @@ def _of_dataset(arguments: dict[str, Any], dataset: Any, size: int) -> tuple[dic
     return {**arguments, **steps, "x": changed}, DataChange(
         True, f"The data set's rows come in batches of {size}{was}."
     )
+
+
+def _number_of_batches(dataset: Any, rows: Optional[int], former: Optional[int], size: int) -> Optional[int]:
+    """Batches of another size; None where they cannot be told.
+
+    ``rebatch`` forgets how many there are, and Keras 3 warns at the end of data without a length.
+
+    Args:
+        dataset: In batches of the former size.
+        rows: Rows of one pass, where the data set says so.
+        former: Rows of a batch.
+        size: Rows of a batch from now on.
+    """
+    from tfvolta.bridge import datasets
+
+    batches = int(dataset.cardinality())
+    if batches < 0 or not former:
+        return None
+    if datasets.static_batch(dataset.element_spec) is not None:
+        return batches * former // size
+    return -(-rows // size) if rows is not None and batches == -(-rows // former) else None
 
 
 def _are_rows(parts: list[Any]) -> bool:

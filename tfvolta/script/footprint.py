@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Mapping, Optional
 
-from tfvolta.errors import BridgeError, Problem, TfvoltaError
+from tfvolta.errors import BridgeError, EvidenceError, Problem, TfvoltaError
 
 # Sections that concern several processes, or that would read and write files of a training.
 _LEFT_OUT = ("strategy", "communication", "checkpoint", "preflight", "watchdog")
@@ -138,12 +138,11 @@ def look_at_script(request: Request) -> dict[str, Any]:
     """
     from tfvolta.config import load_config
     from tfvolta.script.first_step import FirstStepRun, StoppedAtFit
-    from tfvolta.session import Origin, Session
 
     run = {"run": {"directory": request.directory}} if request.directory else {}
     config = load_config(request.config or "tfvolta:default", overrides=list(request.overrides), **run)
     strategy = config.get("strategy.kind")
-    session = Session(_for_one_process(config), origin=Origin(command=["tfvolta", "estimate"], script=request.script))
+    session = _session(_for_one_process(config), request)
     looker = _Looker(request, session, strategy)
     script = FirstStepRun(session, looker.look)
     status, error = "completed", None
@@ -159,6 +158,23 @@ def look_at_script(request: Request) -> dict[str, Any]:
     if not looker.found:
         raise _never_fitted(request.script)
     return {**looker.found, "evidence": session.recorder.path}
+
+
+def _session(config: Any, request: Request) -> Any:
+    """A session that keeps evidence where it can: in a folder that may not be written to an estimate is made without.
+
+    Raises:
+        EvidenceError: The folder was asked for, and cannot be written.
+    """
+    from tfvolta.session import Origin, Session
+
+    origin = Origin(command=["tfvolta", "estimate"], script=request.script)
+    try:
+        return Session(config, origin=origin)
+    except EvidenceError:
+        if request.directory or any(each.startswith("run.directory=") for each in request.overrides):
+            raise
+        return Session(config, origin=dataclasses.replace(origin, record=False))
 
 
 def _for_one_process(config: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from typing import Optional
 
 from absl import logging
@@ -13,6 +15,7 @@ from tfvolta.session.ending import Origin
 from tfvolta.session.session import Session
 
 _open: list[Session] = []
+_kept: list[str] = []  # evidence files of sessions that ended with this process, in the order of their starts
 
 
 def session_for(config: Config, origin: Optional[Origin] = None) -> Session:
@@ -59,10 +62,11 @@ def _tell_what_never_bound(session: Session) -> None:
 
 
 def _close_at_exit(session: Session) -> None:
-    import atexit
-    import sys
-
     pid = os.getpid()
+    if not _kept:
+        atexit.register(_say_where, pid)  # registered first, so that it is called last
+    if session.place.is_chief and session.recorder.path is not None:
+        _kept.append(session.recorder.path)
 
     def close() -> None:
         if os.getpid() != pid:
@@ -75,3 +79,12 @@ def _close_at_exit(session: Session) -> None:
             session.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", error)
 
     atexit.register(close)
+
+
+def _say_where(pid: int) -> None:
+    """Says in one line where the evidence is: a script that calls tfvolta itself prints no report."""
+    paths = [path for path in _kept if os.path.exists(path)]
+    if os.getpid() != pid or not paths:
+        return
+    more = f" (and {len(paths) - 1} before it)" if len(paths) > 1 else ""
+    print(f"tfvolta: evidence in {paths[-1]}{more}; tfvolta report {os.path.dirname(paths[-1])}", file=sys.stderr)
