@@ -1,4 +1,4 @@
-"""What the default config decides for the models of the examples on a machine with GPUs; it can be asked without one."""
+"""What the default config decides for the models of the examples where there are GPUs; it can be asked without one."""
 
 from __future__ import annotations
 
