@@ -177,6 +177,19 @@ def test_what_cannot_be_changed_is_left_alone_and_said(arguments: dict[str, Any]
     assert not change.static and change.message.endswith(".")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x": rows(8)[0], "y": rows(8)[1], "batch_size": 16},
+        {"x": tf.data.Dataset.from_tensor_slices(rows(8)).batch(16)},
+    ],
+    ids=["arrays", "data set"],
+)
+def test_a_batch_larger_than_the_data_names_the_largest(arguments: dict[str, Any]) -> None:
+    _, change = without_remainder(arguments, "float32")
+    assert "nothing is left to train with" in change.message and "a batch of 8 rows or fewer" in change.fix
+
+
 def run_script(tmp_path: pathlib.Path, lines: str, strict: bool = True, **sections: Any) -> tuple[Any, dict[str, Any]]:
     """Runs a script under a plan in this process; its evidence and what it left behind."""
     script = tmp_path / "train.py"
