@@ -155,7 +155,7 @@ def estimated(row_mb: int, fixed_mb: int = 100, **more: object) -> dict[str, obj
     }
 
 
-@pytest.mark.parametrize(("row_mb", "miss"), [(10, 1.0), (10, 0.9), (10, 1.1), (1, 1.1), (90, 1.0), (500, 1.0)])
+@pytest.mark.parametrize(("row_mb", "miss"), [(10, 1.0), (10, 0.9), (10, 1.1), (4, 1.1), (90, 1.0), (500, 1.0)])
 def test_the_first_trial_is_near_the_bound_where_an_estimate_is_made(row_mb: int, miss: float) -> None:
     limit = 16_000
     most = int((limit - 100) / (row_mb * miss))  # what fits in truth
@@ -194,6 +194,13 @@ def test_replicas_share_a_batch_and_nothing_fits_is_still_tried() -> None:
         4 * start_batch(growth, 16_000 * 2**20).size, abs=32
     )
     assert start_batch(growth, 64 * 2**20).size == 8
+
+
+def test_a_small_model_begins_no_further_than_data_usually_go() -> None:
+    growth = growth_of(estimated(1), "off")
+    assert growth is not None
+    first = start_batch(growth, 80_000 * 2**20)
+    assert (first.size, first.stride) == (4096, None) and "4096 rows take 4,196 of 80,000 MiB" in first.reason
 
 
 class Machine:

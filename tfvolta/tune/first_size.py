@@ -9,7 +9,8 @@ from tfvolta.tune.batch_search import MULTIPLE
 
 # Of the memory that a first batch may need by an estimate: the estimate may be a tenth too small.
 SHARE = 0.85
-_MOST = 2**20
+# More rows are hardly ever wanted, and data may have fewer: from here on sizes double.
+_MOST = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,8 @@ def start_batch(growth: Optional[Growth], limit_bytes: int, replicas: int = 1, f
         return FirstSize(fallback, None, "memory does not grow with the batch in an estimate")
     rows = int(min(max(SHARE * limit_bytes - growth.fixed_bytes, 0.0) / growth.row_bytes, _MOST))
     size = max(rows * replicas // MULTIPLE * MULTIPLE, MULTIPLE)
+    stride = None if rows == _MOST else max(size // MULTIPLE // MULTIPLE * MULTIPLE, MULTIPLE)
     per_gpu = -(-size // replicas)
     needs = growth.needed(per_gpu) / 2**20
     reason = f"an estimate says that {per_gpu} rows take {needs:,.0f} of {limit_bytes / 2**20:,.0f} MiB"
-    return FirstSize(size, max(size // MULTIPLE // MULTIPLE * MULTIPLE, MULTIPLE), reason)
+    return FirstSize(size, stride, reason)
