@@ -40,7 +40,9 @@ def stray_option(parser: argparse.ArgumentParser, words: Sequence[str], left: Se
 
 def _moved(words: Sequence[str], left: Sequence[str]) -> list[str]:
     """The command line with stray options, and the values behind them, at the end."""
-    kept, moved, in_value = [], [], False
+    kept: list[str] = []
+    moved: list[str] = []
+    in_value = False
     for word in words:
         if word.startswith("-"):
             in_value = word in left
