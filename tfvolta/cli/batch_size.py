@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -171,6 +172,8 @@ def _write(arguments: argparse.Namespace, result: Any) -> None:
     if arguments.output is None or result.advice is None:
         return
     measured = f"largest {result.largest}, fastest {result.fastest}; limited by {result.limit}"
+    if arguments.set:
+        measured += "; found with " + shlex.join(f"--set={each}" for each in arguments.set) + ", which belongs to it"
     base = (
         arguments.config
         if arguments.config is None or ":" in arguments.config
