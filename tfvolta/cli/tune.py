@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, Optional
 
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     request = _request(arguments)
     progress = Progress()
     with Signals() as signals:
-        tuner = Tuner(request, lambda: signals.tells_to_end, progress)
+        tuner = Tuner(request, lambda: signals.tells_to_end, progress, _age_seconds())
         try:
             result = tuner.run()
         except InterruptedTrialError:
@@ -72,6 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             progress.close()
     return _show(arguments, request, result)
+
+
+def _age_seconds() -> float:
+    """Since this process was started. Source: proc(5), /proc/PID/stat, field 22."""
+    started = int(Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
 def _check_optuna() -> None:

@@ -68,6 +68,8 @@ class Pace(Callback):
                 self._end_block(logs)
         elif self._warm():
             self._clock.start(self._wait(), self.batches)
+        if self._calls & (self._calls - 1) == 0:  # the first few, and ever fewer: a slow trial ends where a fast one
+            self._lines.say("loss", loss=self._loss(logs))  # begins, and losses are compared at one number of examples
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Stops the clock until the next epoch, and keeps the epoch's loss."""

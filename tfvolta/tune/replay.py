@@ -149,11 +149,11 @@ def _found(grid: Grid, seed: int, most: int, best: float) -> Found:
     words = chosen.words if chosen is not None else ()
     point = grid.point(words)
     share = point.trial().rate / best if point is not None else 0.0
-    most = 0.0 if point is None else share if words == grid.best.words else _most(point, grid.best)
-    return Found(seed, words, share, most, len(search.tried))
+    upper = 0.0 if point is None else share if words == grid.best.words else _upper_end(point, grid.best)
+    return Found(seed, words, share, upper, len(search.tried))
 
 
-def _most(point: GridPoint, best: GridPoint) -> float:
+def _upper_end(point: GridPoint, best: GridPoint) -> float:
     """Upper end of the interval of a ratio of two medians, by the bootstrap.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 13.3.

@@ -75,11 +75,11 @@ class _Seen:
 
     def _take(self, line: dict[str, Any]) -> None:
         event = line.pop("event", "")
+        if line.get("loss"):
+            count, loss = line["loss"]
+            self.losses.append((int(count), float(loss)))
         if event == "block":
             self.blocks.append(Block(line["seconds"], line["batches"], line["examples"]))
-            if line.get("loss"):
-                count, loss = line["loss"]
-                self.losses.append((int(count), float(loss)))
         elif event == "timed":
             self.notes.append(f"the script's fit of {line['epochs']} epochs goes on for as long as timing takes")
         elif event == "left out":

@@ -43,18 +43,21 @@ class Tuner:
         search: The search itself, once it runs.
     """
 
-    def __init__(self, request: TuneRequest, told_to_end: Callable[[], bool], progress: Progress):
+    def __init__(
+        self, request: TuneRequest, told_to_end: Callable[[], bool], progress: Progress, age_seconds: float = 0.0
+    ):
         """Prepares; nothing is started yet.
 
         Args:
             request: What to search.
             told_to_end: Whether somebody wants the search to end.
             progress: Shows how far it is.
+            age_seconds: What this process took so far, its imports; counted as overhead.
 
         Raises:
             TfvoltaError: The config cannot work here, or the script cannot be read.
         """
-        self._began, self._cpu = time.monotonic(), time.process_time()
+        self._began = time.monotonic() - age_seconds
         check_script(request.script)
         self.request, self._progress = request, progress
         self._facts = probe()
@@ -216,7 +219,7 @@ class Tuner:
             loss_band=band,
             repeats=confirmed.repeats if confirmed is not None else (),
             ablation=confirmed.ablation if confirmed is not None else (),
-            overhead=_overhead(self._process.seconds, spent, time.process_time() - self._cpu),
+            overhead=_overhead(self._process.seconds, spent, time.process_time()),
             reused=sum(each.reused for each in search.tried),
             stopped=search.stopped,
             notes=(*baseline.notes, *([_KEPT] if _keeps_batches(words, self._config) else [])),
