@@ -58,34 +58,58 @@ def run(arguments: argparse.Namespace) -> int:
     rungs, skipped = rungs_of(plan, hidden_gpu=os.path.exists(_DRIVER))
     folder = _folder(config)
     process = RungProcess(_request(arguments, folder, numbers["steps"]), numbers["run_seconds"] or 0.0, folder)
-    about = {
+    about = _about(arguments, config, plan.facts, numbers["steps"])
+    runs: list[Any] = []
+
+    def told(done: Any) -> None:
+        runs.append(done)
+        _tell(done)
+        _write(LadderResult.of(rungs, runs, skipped, about), folder)  # a ladder that is killed leaves what it has
+
+    try:
+        climb(rungs, int(numbers["repeats"] or 1), process.run, told)
+    except KeyboardInterrupt:
+        print(f"tfvolta: interrupted after {len(runs)} runs; what they show is kept", file=sys.stderr)
+        _finish(LadderResult.of(rungs, runs, skipped, about), folder, arguments.json)
+        return 130
+    return _finish(LadderResult.of(rungs, runs, skipped, about), folder, arguments.json)
+
+
+def _about(arguments: argparse.Namespace, config: Any, facts: Any, steps: Optional[float]) -> dict[str, Any]:
+    """Script, config and machine, by which a report finds the ladder of its run again."""
+    return {
         "script": arguments.script,
         "path": os.path.abspath(arguments.script),
         "arguments": list(arguments.arguments),
         "config": arguments.config or "tfvolta:default",
         "values": config.model_dump(mode="json"),
-        "machine": _machine(plan.facts),
-        "stack": plan.facts.stack,
+        "machine": _machine(facts),
+        "stack": facts.stack,
         "host": platform.node(),
-        "steps": numbers["steps"],
+        "steps": steps,
     }
-    runs = climb(rungs, int(numbers["repeats"] or 1), process.run, _tell)
-    result = LadderResult.of(rungs, runs, skipped, about)
-    return _finish(result, folder, arguments.json)
 
 
 def _finish(result: Any, folder: Path, as_json: bool) -> int:
-    from tfvolta.evidence.ladders import FILE_NAME
     from tfvolta.ladder.table import print_ladder
 
-    path = folder / FILE_NAME
-    text = json.dumps(result.to_json(), indent=2)
-    path.write_text(f"{text}\n", encoding="utf-8")
+    path = _write(result, folder)
     if as_json:
-        print(text, flush=True)
+        print(path.read_text(encoding="utf-8"), end="", flush=True)
     else:
         print_ladder(result, str(path))
     return 1 if result.failed else 0
+
+
+def _write(result: Any, folder: Path) -> Path:
+    """Puts what is known so far into the ladder's file, whole or not at all."""
+    from tfvolta.evidence.ladders import FILE_NAME
+
+    path = folder / FILE_NAME
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(f"{json.dumps(result.to_json(), indent=2)}\n", encoding="utf-8")
+    unfinished.replace(path)
+    return path
 
 
 def _numbers(arguments: argparse.Namespace) -> dict[str, Optional[float]]:
