@@ -49,7 +49,7 @@ def test_a_volta_has_neither_tf32_nor_bfloat16() -> None:
 def test_tf32_counts_only_where_it_is_on() -> None:
     peak = peak_of("NVIDIA H200")
     assert peak is not None
-    assert peak.flops("float32", tf32=True) == 494.5e12 and peak.flops("float32", tf32=False) == 67e12
+    assert peak.flops("float32", tf32=True) == 494.7e12 and peak.flops("float32", tf32=False) == 67e12
 
 
 def test_every_row_has_a_source_and_figures_in_order() -> None:

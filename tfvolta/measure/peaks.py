@@ -66,9 +66,9 @@ _PEAKS: tuple[tuple[str, Peak], ...] = (
     (r"A100", _later("A100 40 GB", 19.5, 156.0, 312.0, (1555, _AMPERE))),
     (r"H100.*NVL", _later("H100 NVL", 60.0, 417.5, 835.5, (3900, _HOPPER))),
     (r"H100.*PCIE", _later("H100 PCIe", 51.0, 378.0, 756.5, (2000, _HOPPER))),
-    (r"H100", _later("H100 SXM", 67.0, 494.5, 989.5, (3350, _HOPPER))),
+    (r"H100", _later("H100 SXM", 67.0, 494.7, 989.4, (3350, _HOPPER))),
     (r"H200.*NVL", _later("H200 NVL", 60.0, 417.5, 835.5, (4800, _H200))),
-    (r"H200", _later("H200 SXM", 67.0, 494.5, 989.5, (4800, _H200))),
+    (r"H200", _later("H200 SXM", 67.0, 494.7, 989.4, (4800, _H200))),
 )
 PEAKS = tuple(peak for _, peak in _PEAKS)
 
