@@ -28,27 +28,35 @@ layers = keras.layers
 def recurrent(kind: str, policy: str, mask: str, **arguments: Any) -> dict[str, float]:
     """How far outputs, states and gradients are apart from what Keras computes here, relative to the largest value.
 
-    In float32 they are held to Keras's loop. In float16 that loop rounds in every time step, and is itself farther from
-    the float32 results than the limit; there they are held to what Keras 3 runs on this GPU (cuDNN with the mask's
-    lengths, its loop for other masks), and their error against float32 is held to that of Keras.
+    In float32 they are held to Keras's loop. In float16 that loop rounds in every time step and is itself as far from the
+    float32 results as the limit. Without a mask they are then held to what Keras 3 runs on this GPU, which is cuDNN too.
+    With one Keras 3 fails, or is wrong (0.77 of the largest value, seen on an NVIDIA H200), so that what counts is how
+    far they are from the float32 results, as a vector: no farther than the limit, or than Keras's loop.
     """
     from tests.tensorflow.kernel_cases import MASKS, far, layer, recurrent_passes, served
 
     given = {"return_sequences": True, "return_state": True, **arguments}
-    half = policy != "float32"
-    keras_own = recurrent_passes(
-        layer(kind, policy, **given, **({} if half else {"use_cudnn": False})), MASKS[mask], graph=True
-    )
+    exact = policy == "float32"
     found = recurrent_passes(served(layer(kind, policy, **given)), MASKS[mask], graph=True)
+    loop = recurrent_passes(layer(kind, policy, use_cudnn=False, **given), MASKS[mask], graph=True)
+    keras_own = loop
+    if not exact and MASKS[mask] is None:
+        keras_own = recurrent_passes(layer(kind, policy, **given), MASKS[mask], graph=True)
     results = 2 + (kind == "lstm")
     apart = [far(mine, other) for mine, other in zip(found, keras_own)]
     figures = {"results": max(apart[:results]), "gradients": max(apart[results:])}
-    if half:
-        exact = recurrent_passes(layer(kind, "float32", use_cudnn=False, **given), MASKS[mask], graph=True)
-        loop = recurrent_passes(layer(kind, policy, use_cudnn=False, **given), MASKS[mask], graph=True)
-        for name, passes in (("from_float32", found), ("keras_from_float32", keras_own), ("loop_from_float32", loop)):
-            figures[name] = max(far(mine, other) for mine, other in zip(passes, exact))
+    if not exact:
+        wanted = recurrent_passes(layer(kind, "float32", use_cudnn=False, **given), MASKS[mask], graph=True)
+        figures["from_float32"] = max(map(_distance, found, wanted))
+        figures["loop_from_float32"] = max(map(_distance, loop, wanted))
+        figures["masked"] = float(MASKS[mask] is not None)
     return figures
+
+
+def _distance(found: Any, wanted: Any) -> float:
+    """Length of the difference, relative to the length of what is wanted."""
+    found, wanted = np.asarray(found, "float64"), np.asarray(wanted, "float64")
+    return float(np.linalg.norm(found - wanted) / max(float(np.linalg.norm(wanted)), 1e-6))
 
 
 def normalised(shape: tuple[int, ...], policy: str, training: bool, **arguments: Any) -> dict[str, float]:
@@ -98,13 +106,11 @@ def cases() -> dict[str, tuple[Callable[[], dict[str, float]], float]]:
 
 
 def is_good(found: dict[str, float], limit: float) -> bool:
-    """Whether a case is within its limit, and in float16 as exact as Keras."""
-    own = {"from_float32", "keras_from_float32", "loop_from_float32"}
-    exact = (
-        found.get("from_float32", 0.0)
-        <= 1.1 * max(found.get("keras_from_float32", 0.0), found.get("loop_from_float32", 0.0)) + 1e-4
-    )
-    return exact and all(value <= limit for name, value in found.items() if name not in own)
+    """Whether a case is within its limit."""
+    if found.get("masked"):
+        return found["from_float32"] <= max(limit, found["loop_from_float32"])
+    shown = ("results", "gradients", "statistics")
+    return all(value <= limit for name, value in found.items() if name in shown)
 
 
 def fitted() -> dict[str, Any]:
