@@ -112,7 +112,7 @@ def prediction_interval(values: Sequence[float], further: int = 1, confidence: f
     return Interval(mean, mean - half, mean + half, confidence)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def t_quantile(p: float, freedom: int) -> float:
     """The value below which Student's t lies with probability ``p``.
 
