@@ -45,7 +45,7 @@ def test_lines_are_whole_prefixed_and_in_their_stream(tmp_path: Path) -> None:
         assert f"[worker {index}] err" in done.err
         assert (tmp_path / "logs" / f"worker-{index}.log").read_text().count("\n") == 203
     assert all(line.startswith("[worker ") for line in done.out)
-    assert [line.split(": ")[1] for line in done.said] == ["worker 0", "worker 1", "worker 2"]
+    assert [line.split(": ")[1] for line in done.said] == ["worker 0", "worker 1", "worker 2", "no config"]
 
 
 def test_each_worker_is_told_who_it_is_and_where_the_others_are(tmp_path: Path) -> None:

@@ -148,13 +148,9 @@ class Supervisor:
         self._interrupted = number
 
     def _see_ends(self) -> None:
-        for worker in self._workers:
-            was_gone, has_ended = worker.is_gone, worker.look()
-            if worker.is_gone and not was_gone:
-                self._guardian.remove(worker.group)
-            if not has_ended:
-                continue
-            worker.step = self._standing.step(worker.task.name)
+        # All are looked at before one is judged: what has ended well by now may be the cause of another's failure.
+        ended = [worker for worker in self._workers if _has_ended(worker, self._guardian, self._standing)]
+        for worker in ended:
             # Servers are told to end when the chief has ended; how they do is no failure then.
             served = self._escalation.is_on and not worker.task.trains
             if worker.returncode and self._failed is None and self._interrupted is None and not served:
@@ -238,6 +234,16 @@ class Supervisor:
         for worker in self._workers:
             if worker.task.name in answering:
                 worker.signal_one(answering[worker.task.name], ASKING)
+
+
+def _has_ended(worker: Worker, guardian: Guardian, standing: Standing) -> bool:
+    """Whether a worker has ended since the last look; its last step is noted then."""
+    was_gone, has_ended = worker.is_gone, worker.look()
+    if worker.is_gone and not was_gone:
+        guardian.remove(worker.group)
+    if has_ended:
+        worker.step = standing.step(worker.task.name)
+    return has_ended
 
 
 def ended_of(worker: Worker) -> Ended:
