@@ -28,10 +28,10 @@ layers = keras.layers
 def recurrent(kind: str, policy: str, mask: str, **arguments: Any) -> dict[str, float]:
     """How far outputs, states and gradients are apart from what Keras computes here, relative to the largest value.
 
-    In float32 they are held to Keras's loop. In float16 that loop rounds in every time step and is itself as far from the
-    float32 results as the limit. Without a mask they are then held to what Keras 3 runs on this GPU, which is cuDNN too.
-    With one Keras 3 fails, or is wrong (0.77 of the largest value, seen on an NVIDIA H200), so that what counts is how
-    far they are from the float32 results, as a vector: no farther than the limit, or than Keras's loop.
+    In float32 they are held to Keras's loop. In float16 that loop rounds in every time step and is itself as far from
+    the float32 results as the limit. Without a mask they are then held to what Keras 3 runs on this GPU, which is cuDNN
+    too. With one Keras 3 fails, or is wrong (0.77 of the largest value, seen on an NVIDIA H200), so that what counts is
+    how far they are from the float32 results, as a vector: no farther than the limit, or than Keras's loop.
     """
     from tests.tensorflow.kernel_cases import MASKS, far, layer, recurrent_passes, served
 
