@@ -121,7 +121,7 @@ def limit(optimizer: Any) -> bool:
 
 def compile_update(model: Any, wanted: bool) -> str:
     """See ``tfvolta.bridge.base.Bridge.compile_update``."""
-    optimizer = getattr(model, "optimizer", None)
+    optimizer: Any = getattr(model, "optimizer", None)
     guard = guard_of(optimizer) if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else None
     if guard is None:
         return "Without a loss scale the update is left to Keras."
