@@ -55,6 +55,7 @@ ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
     "test_callbacks_settings.py": ("test_a_full_plan", "test_overflow_steps_are_counted_alike_on_every_keras"),
     "test_checkpoint_resume.py": ("test_the_loss_scale_goes_on_where_it_was",),
     "test_compile_ledger.py": ("test_each_length_is_compiled_in_the_step_that_has_it",),
+    "test_either.py": ("test_a_compiled_step_selects*[[]adam]",),
     "test_faults_sessions.py": ("test_a_model_saved_and_loaded_between_fits",),
     "test_faults_steps.py": ("test_mixed_precision_and_skipped_steps_are_steps",),
     "test_fit_surroundings.py": EVERY,
@@ -78,6 +79,7 @@ ON_TF_KERAS: Mapping[str, tuple[str, ...]] = {
     "test_sequences.py": ("test_an_untouched_script_is_served_and_the_padding_is_in_its_evidence",),
     "test_split_batches.py": ("test_the_update_is_that_of_the_whole_batch*",),
     "test_step_memory.py": ("test_a_script_is_looked_at_and_not_trained",),
+    "test_step_speed.py": ("test_the_host_knows*", "test_calls_of_several_steps*"),
     "test_watchdog.py": ("test_a_process_that_hangs_writes_its_stacks_and_ends",),
     "test_xla_cache.py": EVERY,  # keras2's TensorFlow has no such cache
     "test_xla_limit.py": ("test_a_step_within_the_limit_is_compiled",),
