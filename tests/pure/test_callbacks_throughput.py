@@ -260,7 +260,9 @@ def test_a_second_fit_starts_anew(clock: Clock, bridge: FakeBridge) -> None:
     assert throughput.summary()["step_seconds_median"] == pytest.approx(0.2)
     assert throughput.summary()["fit"] == 2
     assert len(throughput.epochs) == 1
-    assert session.measurements["throughput"] == throughput.summary()
+    kept = dict(session.measurements["throughput"])
+    assert kept.pop("step_sample") == {"of": 3, "places": [0, 1, 2], "seconds": [0.2, 0.2, 0.2]}
+    assert kept == throughput.summary()
 
 
 def test_a_ring_keeps_the_latest_calls(clock: Clock, bridge: FakeBridge) -> None:
@@ -305,3 +307,14 @@ def test_data_that_runs_out_inside_a_call(clock: Clock, bridge: FakeBridge) -> N
     throughput.on_epoch_end(0)
     assert throughput.summary()["steps"] == 11
     assert throughput.summary()["step_seconds_median"] == pytest.approx(0.1)
+
+
+def test_a_sample_is_bounded_in_order_and_the_same_each_time() -> None:
+    from tfvolta.callbacks.step_sample import step_sample
+
+    times = [0.001 * (1 + place % 10) for place in range(5000)]  # a slow step in ten
+    sample = step_sample(times)
+    assert sample["of"] == 5000 and len(sample["seconds"]) == len(sample["places"]) == 512
+    assert sample["places"] == sorted(set(sample["places"])) and sample == step_sample(times)
+    assert sample["seconds"] == [pytest.approx(times[place]) for place in sample["places"]]
+    assert 30 <= sum(second == 0.01 for second in sample["seconds"]) <= 75  # about a tenth: no step is favoured

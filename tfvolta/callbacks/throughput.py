@@ -11,6 +11,7 @@ from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.callbacks.call_clock import CallClock
 from tfvolta.callbacks.epoch_times import Calls, EpochTimes, Examples, StepCount, count_steps, epoch_times
 from tfvolta.callbacks.ranks import ranks_counted_apart
+from tfvolta.callbacks.step_sample import step_sample
 from tfvolta.callbacks.throughput_summary import summarise
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class Throughput(Callback):
             self.epochs.append(figures)
             self._sample.extend(figures.step_seconds)
             if self._session is not None:
-                self._session.measured("throughput", self.summary())
+                sample = step_sample(list(self._sample))
+                self._session.measured("throughput", {**self.summary(), "step_sample": sample})
         self._epoch_began = None
 
     def _end_of_training(self) -> tuple[float, Optional[int]]:

@@ -122,6 +122,16 @@ def _facts(evidence: Evidence) -> dict[str, Any]:
     return evidence.facts.model_dump(mode="json", exclude={"packages", "source", "schema_version"})
 
 
+def _figures(evidence: Evidence) -> dict[str, Any]:
+    """Measurements without single step times, of which no two runs have the same."""
+    return {
+        name: {key: item for key, item in values.items() if key != "step_sample"}
+        if isinstance(values, dict)
+        else values
+        for name, values in evidence.measurements.items()
+    }
+
+
 def _outcomes(evidence: Evidence) -> dict[str, Any]:
     return {
         name: {"status": outcome.status.value, "phase": outcome.phase, "observed": outcome.observed}
@@ -146,7 +156,7 @@ def compare(a: Evidence, b: Evidence) -> Comparison:
         "facts": tuple(_differences(_facts(a), _facts(b))),
         "versions": tuple(_differences(a.versions, b.versions)),
         "outcomes": tuple(_differences(_outcomes(a), _outcomes(b))),
-        "measurements": tuple(_differences(a.measurements, b.measurements)),
+        "measurements": tuple(_differences(_figures(a), _figures(b))),
         "fits": tuple(_differences({"fit": list(a.fits)}, {"fit": list(b.fits)})),
     }
     return Comparison(a, b, sections)

@@ -19,7 +19,7 @@ from tfvolta.report.workers import chief_ended, worker_lines
 
 # With the other columns this fits into 80 characters; what is longer is given whole below the table.
 _LONGEST_CELL = 21
-_INTERNAL = ("fit", "model")  # the number of the fit, and a fingerprint of the model
+_INTERNAL = ("fit", "model", "step_sample")  # number of the fit, fingerprint of the model, single times for charts
 _VERDICT_COLOURS = {"completed": "green", "failed": "red", "refused": "red", "interrupted": "yellow"}
 
 
