@@ -12,17 +12,8 @@ from typing import Any
 
 from tfvolta.bench.workloads import synthetic
 from tfvolta.bench.workloads.workload import Sizes, Workload
+from tfvolta.cost.models.efficientnet import STAGES
 
-# Kernel, repeats, filters, expansion and stride of each stage.
-_STAGES = (
-    (3, 1, 16, 1, 1),
-    (3, 2, 24, 6, 2),
-    (5, 2, 40, 6, 2),
-    (3, 3, 80, 6, 2),
-    (5, 3, 112, 6, 1),
-    (5, 4, 192, 6, 2),
-    (3, 1, 320, 6, 1),
-)
 _STEM = 32
 _HEAD = 1280
 
@@ -70,7 +61,7 @@ def build(keras: Any, sizes: Sizes, depth: float) -> Any:
     inputs = keras.Input((sizes.image_size, sizes.image_size, 3))
     stem = keras.layers.Conv2D(_rounded(_STEM * scale), 3, strides=2, padding="same", use_bias=False)
     x = _normed(keras, stem(inputs))
-    for stage in _STAGES:
+    for stage in STAGES:
         for repeat in range(math.ceil(stage[1] * depth)):
             once = stage if repeat == 0 else (*stage[:4], 1)
             x = _block(keras, x, once, _rounded(stage[2] * scale))

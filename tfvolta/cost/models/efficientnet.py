@@ -23,7 +23,7 @@ _SCALES = (
     (2.0, 3.1, 600),
 )
 # Kernel, repeats, filters, expansion and stride of each stage.
-_STAGES = (
+STAGES = (
     (3, 1, 16, 1, 1),
     (3, 2, 24, 6, 2),
     (5, 2, 40, 6, 2),
@@ -52,7 +52,7 @@ def efficientnet(number: int) -> list[Layer]:
     width, depth, resolution = _SCALES[number]
     network = Convolutions(resolution)
     network.convolution(_rounded(32 * width), (3, 3), stride=2)
-    for kernel, repeats, filters, expansion, stride in _STAGES:
+    for kernel, repeats, filters, expansion, stride in STAGES:
         for repeat in range(math.ceil(repeats * depth)):
             inputs = network.channels
             if expansion != 1:
