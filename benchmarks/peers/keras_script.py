@@ -26,6 +26,7 @@ import tensorflow as tf  # noqa: E402
 
 from benchmarks.epoch_clock import make_clock, make_turn_clock  # noqa: E402
 from benchmarks.peers import keras_models  # noqa: E402
+from benchmarks.peers.initial_values import initial_values  # noqa: E402
 from benchmarks.peers.workloads import Workload, host, parse_arguments  # noqa: E402
 
 keras = tf.keras
@@ -78,6 +79,8 @@ def main() -> None:
     arguments, workload = parse_arguments()
     keras.utils.set_random_seed(0)
     model = make_model(workload, arguments.stride_first)
+    for name, values in initial_values(workload):
+        model.get_layer(name).set_weights(values)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if workload.model == "resnet50":
         model.compile(keras.optimizers.SGD(workload.learning_rate, momentum=0.9), loss)

@@ -88,9 +88,7 @@ class Training:
         self.model.train()
         cuda = self.device.type == "cuda"
         if workload.model == "resnet50":
-            self.optimizer: Any = torch.optim.SGD(
-                self.model.parameters(), workload.learning_rate, momentum=0.9, fused=True
-            )
+            self.optimizer = momentum_sgd(self.model, workload.learning_rate)
         else:
             self.optimizer = torch.optim.Adam(self.model.parameters(), workload.learning_rate, eps=1e-7, fused=True)
         self.scaler = torch.amp.GradScaler(
@@ -128,6 +126,19 @@ class Training:
     def _loss(self, features: Any, labels: Any) -> Any:
         with torch.autocast(self.device.type, torch.float16, enabled=self.device.type == "cuda"):
             return functional.cross_entropy(self.model(features), labels)
+
+
+def momentum_sgd(model: Any, learning_rate: float) -> Any:
+    """Fused SGD whose momentum is zero before the first step, as that of every framework.
+
+    PyTorch (2.11, ``torch/optim/sgd.py``) makes it from memory that is not initialised, for the first step to write. A
+    loss scale that is still too high skips that step inside the kernel, and the second one adds to whatever was there.
+    """
+    found = torch.optim.SGD(model.parameters(), learning_rate, momentum=0.9, fused=True)
+    for group in found.param_groups:
+        for each in group["params"]:
+            found.state[each]["momentum_buffer"] = torch.zeros_like(each, memory_format=torch.preserve_format)
+    return found
 
 
 def tensors_of(workload: Workload) -> list[Any]:
