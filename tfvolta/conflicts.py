@@ -155,25 +155,6 @@ def _not_used_under_xla(request: Request) -> Iterator[Problem]:
             )
 
 
-def _xla_with_cudnn_rnn(request: Request) -> Iterator[Problem]:
-    found = sorted(request.script_layers & {"LSTM", "GRU", "CuDNNLSTM", "CuDNNGRU"})
-    if not found or request.get("xla.jit") != "model" or not request.gpus:
-        return
-    why = (
-        "Keras 3 uses cuDNN's recurrent kernel and switches jit off for such a model, whatever is asked"
-        if request.facts.keras == "keras3"
-        else "XLA cannot use cuDNN's recurrent kernel and unrolls the loop instead: "
-        "compiling a two-layer LSTM did not finish in 110 seconds on an NVIDIA H200"
-    )
-    yield Problem(
-        where=request.where("xla.jit"),
-        expected="xla.jit auto or off for a model with " + ", ".join(found),
-        received="xla.jit: model",
-        why=why,
-        fix="set xla.jit: auto",
-    )
-
-
 def _loss_scale(request: Request) -> Iterator[Problem]:
     if request.config.mixed_precision is None:
         return
@@ -261,7 +242,6 @@ RULES: tuple[Rule, ...] = (
     _determinism_with_jit,
     _determinism_with_autotune,
     _not_used_under_xla,
-    _xla_with_cudnn_rnn,
     compile_limit,
     remainder,
     _xla_flags,

@@ -13,6 +13,7 @@ from tfvolta.facts.schema import Facts
 from tfvolta.knobs.base import Forecast, Knob
 from tfvolta.knobs.registry import knobs_for
 from tfvolta.knobs.removal import in_words, removal
+from tfvolta.knobs.xla_rules import recurrent_layers
 from tfvolta.outcome import Status
 from tfvolta.strategy.knobs import STRATEGY_KNOBS
 
@@ -128,6 +129,13 @@ def _origin(config: Config, knob: Knob) -> str:
     return str(origin_of(config, given[0] if given else knob.keys[0]))
 
 
+def _forecast(knob: Knob, value: Any, request: Request) -> Forecast:
+    """What a knob foretells, with what the layers in the script's source may make of it."""
+    forecast = knob.forecast(value, request.facts, request.config)
+    said = recurrent_layers(request) if "xla.jit" in knob.keys else ""
+    return dataclasses.replace(forecast, message=f"{forecast.message} {said}") if said else forecast
+
+
 def _asked_for(config: Config) -> list[tuple[Knob, Any]]:
     """Every knob that the config asks for, those of the strategy among them, in the order of their phases."""
     strategy = [(knob, knob.value(config)) for knob in STRATEGY_KNOBS]
@@ -149,11 +157,10 @@ def make_plan(
     Returns:
         The plan, with its conflicts and contradictions; ``Plan.check`` raises them.
     """
-    steps = tuple(
-        Step(knob, value, _origin(config, knob), knob.forecast(value, facts, config))
-        for knob, value in _asked_for(config)
-    )
     request = Request(config, facts, environ, script_layers)
+    steps = tuple(
+        Step(knob, value, _origin(config, knob), _forecast(knob, value, request)) for knob, value in _asked_for(config)
+    )
     own = [
         dataclasses.replace(problem, where=problem.where or f"{step.origin}: {step.knob.keys[0]}")
         for step in steps

@@ -117,15 +117,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str, set[str], str, str]] = {
         "layouts",
         "graph.layout_optimizer",
     ),
-    "lstm_with_jit_keras3": (
-        {"xla": {"jit": "model"}},
-        "v100_16gb",
-        "keras3",
-        {"LSTM"},
-        "cuDNN's recurrent kernel",
-        "xla.jit",
-    ),
-    "gru_with_jit_keras2": ({"xla": {"jit": "model"}}, "v100_16gb", "keras2", {"GRU"}, "110 seconds", "xla.jit"),
     "visible_beyond_the_machine": (
         {"devices": {"visible": [0, 9]}},
         "dgx1",
@@ -217,6 +208,8 @@ ACCEPTED: dict[str, tuple[dict[str, Any], str, str, set[str]]] = {
         "keras3",
         set(),
     ),
+    "lstm_among_others_with_jit": ({"xla": {"jit": "model"}}, "h200_x2", "keras3", {"LSTM", "Conv2D"}),
+    "gru_with_jit_keras2": ({"xla": {"jit": "model"}}, "v100_16gb", "keras2", {"GRU"}),
     "lstm_with_auto": ({"xla": {"jit": "auto"}}, "v100_16gb", "keras3", {"LSTM"}),
     "some_visible": ({"devices": {"visible": [2, 3]}}, "dgx1", "keras2", set()),
     "nothing_visible": ({"devices": {"visible": []}}, "dgx1", "keras2", set()),
@@ -229,6 +222,26 @@ def test_neighbours_that_can_work_are_accepted(name: str) -> None:
     sections, machine_name, stack, layers = ACCEPTED[name]
     plan = make_plan(load_config(**sections), machine(machine_name, stack=stack), {}, frozenset(layers))
     assert plan.refusals == (), [str(problem) for problem in plan.refusals]
+
+
+@pytest.mark.parametrize(
+    ("stack", "layers", "words"),
+    [
+        ("keras3", {"LSTM", "Conv2D"}, ("names LSTM", "cuDNN's recurrent kernel", "NO_EFFECT")),
+        ("keras2", {"GRU", "LSTM"}, ("names GRU, LSTM", "110 seconds")),
+        ("keras3", {"Conv2D"}, ()),
+    ],
+)
+def test_recurrent_layers_in_a_source_are_told_and_not_refused(
+    stack: str, layers: set[str], words: tuple[str, ...]
+) -> None:
+    """Which of a source's models is trained is not known yet."""
+    for jit in ("model", "auto"):
+        plan = make_plan(load_config(xla={"jit": jit}), machine("v100_16gb", stack=stack), {}, frozenset(layers))
+        (message,) = [step.forecast.message for step in plan.steps if "xla.jit" in step.knob.keys]
+        assert plan.refusals == ()
+        assert all((word in message) is (jit == "model") for word in words)
+        assert ("The script names" in message) is (jit == "model" and bool(words))
 
 
 def test_all_conflicts_are_reported_at_once() -> None:

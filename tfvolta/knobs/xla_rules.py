@@ -1,4 +1,4 @@
-"""Settings of XLA that exclude each other, found at plan time."""
+"""Settings of XLA that exclude each other, found at plan time, and what a script's layers may make of one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ class _Request(Protocol):
 
     def get(self, key: str) -> Any:
         """The config's value at a dotted key."""
+
+    @property
+    def facts(self) -> Any:
+        """The machine and stack."""
+
+    @property
+    def gpus(self) -> Any:
+        """The GPUs that the config leaves visible."""
+
+    @property
+    def script_layers(self) -> frozenset[str]:
+        """Names of layers that the script's source constructs."""
 
 
 def compile_limit(request: _Request) -> Iterator[Problem]:
@@ -41,3 +53,24 @@ def remainder(request: _Request) -> Iterator[Problem]:
             why="drop_remainder: true is the same as remainder: drop, and false the same as keep",
             fix="remove xla.drop_remainder",
         )
+
+
+def recurrent_layers(request: _Request) -> str:
+    """What to know of ``xla.jit: model`` where the script's source names recurrent layers; empty elsewhere.
+
+    No conflict: a source may hold several models, and which of them is trained is known when ``fit`` begins. The
+    knob looks at that model's layers before it compiles anything.
+    """
+    found = sorted(request.script_layers & {"LSTM", "GRU", "CuDNNLSTM", "CuDNNGRU"})
+    if not found or request.get("xla.jit") != "model" or not request.gpus:
+        return ""
+    why = (
+        "Keras 3 uses cuDNN's recurrent kernel and switches jit off for such a model, whatever is asked"
+        if request.facts.keras == "keras3"
+        else "XLA cannot use cuDNN's recurrent kernel and unrolls the loop instead: "
+        "compiling a two-layer LSTM did not finish in 110 seconds on an NVIDIA H200, so it is not begun"
+    )
+    return (
+        f"The script names {', '.join(found)}: if the model that is trained has such a layer on cuDNN, {why}; the "
+        "setting then ends NO_EFFECT, an error under run.strict. xla.jit: auto decides by the model."
+    )
