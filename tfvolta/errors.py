@@ -119,6 +119,12 @@ class LostError(TfvoltaError, RuntimeError):
     exit_code = 75  # as for a stall: starting again may help
 
 
+class HistoryError(TfvoltaError, RuntimeError):
+    """A config file that is not as any run has known it, or that would be written over."""
+
+    exit_code = 1
+
+
 class LaunchError(TfvoltaError, ValueError):
     """Workers that cannot be started as asked for."""
 
@@ -175,3 +181,7 @@ class InputBoundWarning(TfvoltaWarning):
 
 class NumericsWarning(TfvoltaWarning):
     """Training has gone wrong numerically."""
+
+
+class GuardWarning(TfvoltaWarning):
+    """A run leaves the throughput or the loss of the run that it is held to."""

@@ -193,6 +193,19 @@ ROWS: dict[str, Row] = {
         ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
         at_once=Status.PENDING,
     ),
+    "guard": Row(
+        {"guard": {"loss_band": 0.1}},
+        {
+            "baseline": "auto",
+            "throughput_floor": 0.9,
+            "loss_band": 0.1,
+            "action": "report",
+            "every_steps": 50,
+            "directory": "runs",
+        },
+        ends=Status.NO_EFFECT,  # the recorded fit was given no callbacks
+        at_once=Status.PENDING,
+    ),
     "gradient_monitor": Row(
         {"gradient_monitor": {"every_steps": 50}},
         {"every_steps": 50, "groups": [], "tensorboard": None},

@@ -195,6 +195,7 @@ CARRIED_OUTSIDE = (
     "addons",
     "checkpoint",
     "alarms",
+    "guard",
     "built_islands",
     "gradient_monitor",
     "watchdog",

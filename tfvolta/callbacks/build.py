@@ -12,6 +12,7 @@ from tfvolta.callbacks.base import Callback
 from tfvolta.callbacks.compile_ledger import CompileLedger
 from tfvolta.callbacks.device_memory import DeviceMemory
 from tfvolta.callbacks.gradient_monitor import GradientMonitor
+from tfvolta.callbacks.guard import Guard
 from tfvolta.callbacks.horovod import rank_callbacks
 from tfvolta.callbacks.input_share import InputShare
 from tfvolta.callbacks.learning_rate_warmup import LearningRateWarmup
@@ -74,6 +75,8 @@ def session_callbacks(session: Session, batch_size: Optional[int] = None, fits_b
     asked = session.config.alarms
     if asked is not None and session.config.get("strategy.kind") != "parameter_server":
         callbacks.append(Alarms(**asked.model_dump(), session=session))
+    if session.config.guard is not None and session.config.get("strategy.kind") != "parameter_server":
+        callbacks.append(Guard(session, fits_before))
     if monitor.memory:
         memory = DeviceMemory(session=session)
         callbacks += [memory, StepMemory(memory, session), ValidationMemory(session, memory)]

@@ -1,18 +1,98 @@
-"""``tfvolta configs``: the configs that come with the package; ``tfvolta:NAME`` names one."""
+"""``tfvolta configs``: the configs that come with the package, and those that runs have had."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import Any, Optional, Sequence
+
+# What comes with the package is shown by name; these words are commands.
+ACTIONS = ("list", "diff", "rollback", "save")
+_SHOW = "show"
+_DIRECTORY = "runs"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes the name of a config where a command could stand: ``tfvolta configs default``."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = list(args or ())
+        first = next((number for number, word in enumerate(words) if not word.startswith("-")), None)
+        if first is not None and words[first] not in (*ACTIONS, _SHOW):
+            words.insert(first, _SHOW)
+        return super().parse_known_args(words, namespace)
 
 
 def add_parser(subparsers: Any) -> None:
     """Adds the command."""
-    parser = subparsers.add_parser("configs", help="list the configs that come with tfvolta", description=__doc__)
-    parser.add_argument("name", nargs="?", help="print this one, such as default, instead of the list")
+    summary = "list the configs that come with tfvolta, or go through those of runs"
+    plain = subparsers.add_parser("configs", help=summary, description=__doc__)
+    parser = _Parser(
+        prog=plain.prog,
+        description=f"{__doc__} With a NAME, such as default, it prints that config.",
+        usage=f"{plain.prog} [NAME | {' | '.join(ACTIONS)}] [--json]",
+        allow_abbrev=False,
+    )
+    subparsers.choices["configs"] = parser
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, name=None)
+    actions = parser.add_subparsers(title="commands", metavar="", parser_class=argparse.ArgumentParser)
+    show = actions.add_parser(_SHOW)
+    show.add_argument("name")
+    _add_list(actions.add_parser("list", help="what runs have applied, with their figures, newest first"))
+    _add_diff(actions.add_parser("diff", help="values that differ between two configs, with their origins"))
+    _add_rollback(actions.add_parser("rollback", help="write a config file back to what it was in a run"))
+    _add_save(actions.add_parser("save", help="save the config of a run, or of a search, as a template"))
+    for each in actions.choices.values():
+        each.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    show.set_defaults(run=run)
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs", metavar="DIR", default=_DIRECTORY, help=f"folder of runs (default: {_DIRECTORY})")
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    from tfvolta.cli.configs_history import run_list
+
+    _add_runs(parser)
+    parser.add_argument("--script", metavar="FILE", help="only runs of this training script")
+    parser.set_defaults(run=run_list)
+
+
+def _add_diff(parser: argparse.ArgumentParser) -> None:
+    from tfvolta.cli.configs_history import run_diff
+
+    what = "a run's id or folder, a YAML file, or tfvolta:NAME"
+    parser.add_argument("a", metavar="A", help=what)
+    parser.add_argument("b", metavar="B", help=what)
+    _add_runs(parser)
+    parser.set_defaults(run=run_diff)
+
+
+def _add_rollback(parser: argparse.ArgumentParser) -> None:
+    from tfvolta.cli.configs_history import run_rollback
+
+    latest = "the latest completed one under another text of the same file when left out"
+    parser.add_argument("id", metavar="RUN", nargs="?", help=f"a run's id or folder; {latest}")
+    _add_runs(parser)
+    parser.add_argument("--dry-run", action="store_true", help="show the change and write nothing")
+    parser.add_argument("--force", action="store_true", help="also write over a file that was changed by hand")
+    parser.set_defaults(run=run_rollback)
+
+
+def _add_save(parser: argparse.ArgumentParser) -> None:
+    from tfvolta.cli.configs_save import run_save
+
+    parser.add_argument("name", metavar="NAME", help="of the template; becomes DIR/NAME.yaml")
+    source = "a run's id or folder, or a search's tune.json or folder"
+    parser.add_argument("--from", dest="source", metavar="RUN|TUNE", required=True, help=source)
+    _add_runs(parser)
+    parser.add_argument("--to", metavar="DIR", default="configs", help="folder of templates (default: configs)")
+    parser.add_argument("--force", action="store_true", help="write over a template of that name")
+    parser.set_defaults(run=run_save)
 
 
 def describe(text: str) -> str:

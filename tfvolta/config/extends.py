@@ -6,6 +6,7 @@ from typing import Mapping, Optional
 
 from tfvolta.config.entry import Entry
 from tfvolta.config.files import Source, find_source, read_text
+from tfvolta.config.given import GivenFile
 from tfvolta.config.scalars import write_flow, yaml_type
 from tfvolta.config.source import file_namer, read_yaml
 from tfvolta.config.wording import received
@@ -16,26 +17,30 @@ EXTENDS = "extends"
 _MOST_FILES = 100
 
 
-def file_layers(reference: str, environ: Mapping[str, str], problems: list[Problem]) -> list[Entry]:
+def file_layers(
+    reference: str, environ: Mapping[str, str], problems: list[Problem], read: Optional[list[GivenFile]] = None
+) -> list[Entry]:
     """Reads a file, and first those that it extends.
 
     Args:
         reference: Path or template name.
         environ: For ``~`` and ``$NAME`` in paths.
         problems: Receives what is wrong with any of the files.
+        read: Receives the files, as they were read, the one that was asked for first.
 
     Returns:
         Mappings without their ``extends``, the file itself last.
     """
-    return _Chain(environ, problems).layers(reference, None, reference)
+    return _Chain(environ, problems, [] if read is None else read).layers(reference, None, reference)
 
 
 class _Chain:
     """One walk up the ``extends`` of a file."""
 
-    def __init__(self, environ: Mapping[str, str], problems: list[Problem]):
+    def __init__(self, environ: Mapping[str, str], problems: list[Problem], files: list[GivenFile]):
         self._environ = environ
         self._problems = problems
+        self._files = files
         self._open: list[Source] = []
         self._read = 0
 
@@ -50,6 +55,7 @@ class _Chain:
         if isinstance(text, Problem):
             self._problems.append(text)
             return []
+        self._files.append(GivenFile(source.name, source.identity, text))
         root = read_yaml(text, file_namer(source.name), self._problems)
         if root.value is None:
             return []

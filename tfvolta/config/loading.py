@@ -11,6 +11,7 @@ from tfvolta.config.catalogue import section_class
 from tfvolta.config.entry import Entry, leaves, merge
 from tfvolta.config.extends import file_layers
 from tfvolta.config.files import DEFAULT_TEMPLATE
+from tfvolta.config.given import Given, GivenFile
 from tfvolta.config.overrides import argument_layer, override_layers
 from tfvolta.config.problems import check
 from tfvolta.config.scalars import yaml_type
@@ -46,9 +47,10 @@ def load_config(
     """
     problems: list[Problem] = []
     layers: list[Entry] = []
+    files: list[GivenFile] = []
     reference = _reference(path, bool(sections), problems)
     if reference is not None:
-        layers += file_layers(reference, environ, problems)
+        layers += file_layers(reference, environ, problems, files)
     layers += override_layers(overrides, problems)
     arguments = argument_layer(sections, problems)
     if arguments is not None:
@@ -57,7 +59,9 @@ def load_config(
         problems += check(layer)
     if problems:
         _refuse(problems, reference)
-    return _built(merge(layers), reference)
+    config = _built(merge(layers), reference)
+    config.take_given(Given(reference, tuple(files), tuple(overrides)))
+    return config
 
 
 def _reference(path: Any, sections_given: bool, problems: list[Problem]) -> Optional[str]:

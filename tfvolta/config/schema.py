@@ -17,6 +17,8 @@ from tfvolta.config.distribution import (
     Strategy,
     Watchdog,
 )
+from tfvolta.config.given import Given
+from tfvolta.config.guarding import Guard
 from tfvolta.config.input import Input, Sequences
 from tfvolta.config.kernels import Kernels
 from tfvolta.config.memory import Memory
@@ -153,6 +155,7 @@ class Config(Section):
 
     Attributes:
         provenance: Where each given value came from, by dotted key.
+        given: The files and overrides that it was loaded from, as they were then.
     """
 
     run: Run = Field(default_factory=lambda: Run())
@@ -180,15 +183,26 @@ class Config(Section):
     watchdog: Optional[Watchdog] = None
     gradient_monitor: Optional[GradientMonitor] = None
     alarms: Optional[Alarms] = None
+    guard: Optional[Guard] = None
     monitor: Monitor = Field(default_factory=lambda: Monitor())
     debug: Optional[Debug] = None
 
     _provenance: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _given: Given = PrivateAttr(default_factory=Given)
 
     @property
     def provenance(self) -> dict[str, Any]:
         """Where each given value came from: dotted key to ``config.provenance.Origin``."""
         return self._provenance
+
+    @property
+    def given(self) -> Given:
+        """What it was loaded from; empty for one that was made in Python."""
+        return self._given
+
+    def take_given(self, given: Given) -> None:
+        """Notes what it was loaded from; for ``load_config``."""
+        self._given = given
 
     def get(self, key: str) -> Any:
         """The value at a dotted key, or None where its section is absent.

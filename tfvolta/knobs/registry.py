@@ -22,6 +22,7 @@ from tfvolta.knobs.first_all_reduce import FirstAllReduce
 from tfvolta.knobs.fused_update import FusedUpdate
 from tfvolta.knobs.gpu_threads import GpuThreadMode, GpuThreads
 from tfvolta.knobs.gradient_monitor import GradientMonitor
+from tfvolta.knobs.guard import Guard
 from tfvolta.knobs.horovod_environment import (
     HorovodAutotune,
     HorovodCycle,
@@ -116,6 +117,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     Checkpointing,
     GradientMonitor,
     Alarms,
+    Guard,
     Uneven,
     OnOom,
     Watchdog,

@@ -21,7 +21,7 @@ GROUPS = (
     ("watching", ("gradient_monitor", "alarms", "watchdog", "debug")),
 )
 EVERYWHERE = ("run", "monitor")  # the same measurements on every rung, the plain one included
-NOWHERE = ("checkpoint",)  # a rung neither goes on from a checkpoint nor leaves one
+NOWHERE = ("checkpoint", "guard")  # a rung neither goes on from a checkpoint nor leaves one, and is held to nothing
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 # What is kept of each fit; the measurements themselves are those of the last one.
-_FIT_FIGURES = {"throughput": ("steps", "examples_per_second"), "loss_scale": ("scale", "applied", "skipped")}
+_FIT_FIGURES = {
+    "throughput": ("steps", "examples_per_second", "timed_steps", "timed_seconds"),
+    "loss_scale": ("scale", "applied", "skipped"),
+}
 
 
 class SilentRecorder:
@@ -89,6 +92,19 @@ class Recorder(SilentRecorder):
         self.replanned(plan)
         self._open(EvidenceStore.claim(self._directory, place or Place()))
         self._store.write(Evidence.model_validate(self._fields))
+        if (place or Place()).is_chief:
+            self._keep_applied(plan, origin)
+
+    def _keep_applied(self, plan: Plan, origin: Origin) -> None:
+        """Puts the config's text and the state of the project beside the evidence; a full disk stops no training."""
+        from tfvolta.history.keeping import keep
+
+        try:
+            keep(self._store.directory, self._store.run_id, plan.config.given, origin.script, plan.facts)
+        except OSError as error:
+            self._complained = True
+            text = f"Training goes on, and this run cannot be gone back to: its config is not kept ({error})."
+            warnings.warn(text, EvidenceWarning, stacklevel=5)
 
     def replanned(self, plan: Plan) -> None:
         """Takes a plan; steps that have not ended are PENDING."""
