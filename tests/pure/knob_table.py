@@ -164,6 +164,7 @@ ROWS: dict[str, Row] = {
     "input_options": Row({"input": {"private_threads": 2}}, {"private_threads": 2}, **_GIVEN_PLAIN),
     "input_prefetch": Row({"input": {"prefetch": "auto"}}, "auto", **_GIVEN_PLAIN),
     "input_cache": Row({"input": {"cache": "memory"}}, "memory", **_GIVEN_PLAIN),
+    "half_input": Row({"input": {"half": True}}, True, **_GIVEN_PLAIN),
     "device_prefetch": Row({"input": {"device_prefetch": 2}}, 2, gpu_only=True, **_GIVEN_PLAIN),
     "host_memory_limit": Row({"input": {"host_memory_limit_mb": 1024}}, 1024, gpu_only=True, **_UNVERIFIABLE),
     "jit": Row({"xla": {"jit": "model"}}, "model", at_once=Status.PENDING),

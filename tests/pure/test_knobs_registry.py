@@ -204,7 +204,7 @@ CARRIED_OUTSIDE = (
     "batch_size",
     "on_oom",
 )
-CARRIED_OUTSIDE += ("sequences", "input_options", "input_prefetch", "input_cache", "device_prefetch")
+CARRIED_OUTSIDE += ("sequences", "input_options", "input_prefetch", "input_cache", "device_prefetch", "half_input")
 # They look at other processes, which a recorded context does not have; tests/processes has them.
 SETS_NOTHING = ("preflight", "first_all_reduce")
 

@@ -9,8 +9,8 @@ from typing import Any, Iterator, Optional
 
 import tensorflow as tf
 
-from tfvolta.bridge import fit_input, pipeline, running_fit, sequence_data
-from tfvolta.bridge.input_records import InputState
+from tfvolta.bridge import fit_input, half_input, pipeline, running_fit, sequence_data
+from tfvolta.bridge.input_records import HalfInputs, InputState
 
 
 class InputPart:
@@ -32,6 +32,10 @@ class InputPart:
         kind = ("arrays" if data.kind == "arrays" else "dataset") if kind == "other" else kind
         return state(dataset, kind)
 
+    def half_inputs(self, model: Any) -> HalfInputs:
+        """Which inputs of a model can be given in float16 with the same results."""
+        return half_input.half_inputs(model)
+
 
 def state(dataset: Any, kind: str = "dataset") -> InputState:
     """How a data set is prepared and fetched, read from its transformations.
@@ -45,7 +49,13 @@ def state(dataset: Any, kind: str = "dataset") -> InputState:
         prefetch=pipeline.prefetch_buffer(dataset),
         device=pipeline.device(dataset),
         cache=pipeline.cache_place(dataset),
+        half=_half_features(dataset.element_spec),
     )
+
+
+def _half_features(spec: Any) -> int:
+    features = spec[0] if isinstance(spec, tuple) else spec
+    return sum(getattr(part, "dtype", None) == tf.float16 for part in tf.nest.flatten(features))
 
 
 def _options(options: Any) -> Iterator[tuple[str, Any]]:

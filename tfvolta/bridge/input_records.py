@@ -17,6 +17,7 @@ class InputState:
         prefetch: Batches that the last transformation fetches ahead, -1 for a number that is chosen; None without one.
         device: The device to which batches are copied ahead; empty for none.
         cache: ``memory``, the file that holds the batches, or empty.
+        half: Parts of the features that are float16.
     """
 
     kind: str
@@ -24,6 +25,22 @@ class InputState:
     prefetch: Optional[int] = None
     device: str = ""
     cache: str = ""
+    half: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfInputs:
+    """Which inputs of a model are float16 to every layer that takes them.
+
+    Attributes:
+        names: Of the inputs, in the model's order.
+        reasons: Why each one must stay as it is; empty where all that take it cast it to float16 first.
+        why: Why nothing is known of the inputs; empty where it is.
+    """
+
+    names: tuple[str, ...]
+    reasons: tuple[str, ...]
+    why: str = ""
 
 
 class Inputs(Protocol):
@@ -34,3 +51,6 @@ class Inputs(Protocol):
 
     def input_state(self, model: Any) -> Optional[InputState]:
         """How the data of the running fit are prepared and fetched; None outside a fit."""
+
+    def half_inputs(self, model: Any) -> HalfInputs:
+        """Which inputs of a model can be given in float16 with the same results."""

@@ -38,6 +38,11 @@ class Input(Section):
     device_prefetch: Optional[int] = Field(
         None, gt=0, description="Batches that are copied to the GPU ahead of their step."
     )
+    half: Optional[Union[bool, Literal["auto"]]] = Field(
+        None,
+        description="Cast features to float16 on the host where every layer that takes them would do so; auto does"
+        " without a word where none would.",
+    )
     cache: Optional[str] = Field(
         None, min_length=1, description="Keep batches after the first epoch: memory, or the name of a file."
     )

@@ -23,6 +23,7 @@ from tfvolta.knobs.fused_update import FusedUpdate
 from tfvolta.knobs.gpu_threads import GpuThreadMode, GpuThreads
 from tfvolta.knobs.gradient_monitor import GradientMonitor
 from tfvolta.knobs.guard import Guard
+from tfvolta.knobs.half_input import HalfInput
 from tfvolta.knobs.horovod_environment import (
     HorovodAutotune,
     HorovodCycle,
@@ -107,6 +108,7 @@ _KNOBS: tuple[type[Knob], ...] = (
     InputOptions,
     InputPrefetch,
     DevicePrefetch,
+    HalfInput,
     Jit,
     AutoClustering,
     FusedBatchNorm,

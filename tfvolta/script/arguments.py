@@ -73,4 +73,4 @@ def fit_arguments(session: Session, bridge: Any, model: Any, arguments: dict[str
         arguments, saved[DataSharding.name] = divided_between_ranks(arguments, peers.rank, peers.size, floatx, seed)
     if config.get("xla.remainder") == "pad":  # of what this process is given
         arguments, saved[PadRemainder.name] = with_filled_remainder(arguments, model, floatx, config.run.seed)
-    return with_input(session, model, arguments)
+    return with_input(session, bridge, model, arguments)

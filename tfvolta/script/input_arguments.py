@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tfvolta.data.fetching import MEMORY, Fetching
+from tfvolta.data.half import with_half
 from tfvolta.data.input_arguments import gpu_of, with_fetching
 from tfvolta.data.sequence_arguments import in_sequence_batches
 from tfvolta.data.sequences import SequenceSettings
+from tfvolta.knobs.half_input import HalfInput
 from tfvolta.knobs.input import NOTE, OPTIONS, DevicePrefetch
 from tfvolta.knobs.sequences import SequenceBatches
 from tfvolta.knobs.sharding import BETWEEN_RANKS
@@ -36,7 +38,7 @@ def with_sequences(session: Session, model: Any, arguments: dict[str, Any], floa
     return arguments
 
 
-def with_input(session: Session, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+def with_input(session: Session, bridge: Any, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Puts what the section ``input`` asks for around the data set; it comes last.
 
     Raises:
@@ -45,6 +47,8 @@ def with_input(session: Session, model: Any, arguments: dict[str, Any]) -> dict[
     config, saved = session.config, session.context.saved
     if config.get("input") is None:
         return arguments
+    if config.get("input.half"):
+        arguments, saved[HalfInput.name] = with_half(arguments, bridge.half_inputs(model))
     options = {name: config.get(f"input.{name}") for name in OPTIONS}
     device, why = gpu_of(model) if config.get("input.device_prefetch") else ("", "")
     asked = Fetching(
