@@ -1,4 +1,4 @@
-"""``tfvolta report``: what a run did, or what differs between two runs."""
+"""``tfvolta report``: what a run did, what differs between two runs, or a page about runs, searches and benches."""
 
 from __future__ import annotations
 
@@ -13,21 +13,33 @@ def add_parser(subparsers: Any) -> None:
     runs = "folder, evidence file or run id; the last run when left out; two to compare"
     parser.add_argument("runs", nargs="*", metavar="RUN", help=runs)
     parser.add_argument("--directory", metavar="DIR", default="runs", help="folder of runs (default: runs)")
+    page = "write one page that needs no network, beside the run or to PATH; also of several runs, searches and benches"
+    parser.add_argument("--html", nargs="?", const="", metavar="PATH", help=page)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one run, or what differs between two.
+    """Prints one run, or what differs between two; or writes a page.
 
     Raises:
         EvidenceError: There is no such run, or it cannot be read.
+        ConfigError: The page cannot be written.
     """
+    if arguments.html is not None:
+        from tfvolta.cli import report_page
+
+        return report_page.run(arguments)
     from tfvolta.errors import EvidenceError, Problem
     from tfvolta.evidence.reading import latest, locate, read
 
     if len(arguments.runs) > 2:
-        problem = Problem("runs", "one run, or two to compare", f"{len(arguments.runs)}", fix="tfvolta report A B")
+        problem = Problem(
+            "runs",
+            "one run, or two to compare",
+            f"{len(arguments.runs)}",
+            fix="tfvolta report A B; or --html, which takes any number",
+        )
         raise EvidenceError("Too many runs.", [problem])
     directory = arguments.directory
     paths = [locate(name, directory) for name in arguments.runs] or [latest(directory)]

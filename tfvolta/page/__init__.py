@@ -1,0 +1,1 @@
+"""Runs, searches, benches and ladders as one self-contained HTML page. Needs no TensorFlow."""
