@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tfvolta.bridge.tensorflow_private import global_seed
 from tfvolta.callbacks.base import Logs
 from tfvolta.callbacks.carrier import Carrier
 from tfvolta.session.fit_end import end_fit
@@ -23,8 +24,9 @@ class ApplyPlan(Carrier):
     """
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Starts the losses of a fit."""
+        """Starts the losses of a fit, and notes the seed in force, which the script may have set itself."""
         self._losses: dict[str, Any] = {}
+        self._seed = global_seed()
         super().on_train_begin(logs)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
@@ -39,7 +41,7 @@ class ApplyPlan(Carrier):
         self.end_windows()
         end_fit(self.session, self.model)
         fit = {"model": self.model.name, "class": type(self.model).__name__, "epochs": self.params.get("epochs")}
-        self.session.recorder.fitted({**fit, **_last_loss(logs), "losses": dict(self._losses)})
+        self.session.recorder.fitted({**fit, **_last_loss(logs), "losses": dict(self._losses), "seed": self._seed})
 
 
 def _last_loss(logs: Logs) -> dict[str, Any]:

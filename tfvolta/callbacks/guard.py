@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import warnings
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Optional
 
+from tfvolta.bridge.tensorflow_private import global_seed
 from tfvolta.callbacks.base import Callback, Logs
 from tfvolta.config.guarding import Guard as Asked
 from tfvolta.errors import GuardWarning, TfvoltaError
@@ -51,7 +53,7 @@ class Guard(Callback):
         self._number += 1
         self._peers = peers_of(self.model)
         self._holding = self._holding or self._look_up()
-        self._holding.start_fit(self._number)
+        self._holding.start_fit(self._number, global_seed())
         self._held = knob.Held(self._holding.run_id, self._holding.why_not)
         self._session.context.saved[knob.Guard.name] = self._held
         self._pace.start_fit()
@@ -78,9 +80,14 @@ class Guard(Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares the loss of the epoch."""
         self._pace.pause(self._batches, perf_counter())
-        if self._holding is not None:
+        if self._holding is None:
+            return
+        loss = _loss(logs)
+        if self.model.stop_training:  # perhaps in the middle of the epoch, whose mean is then another
+            loss = None if loss is not None and math.isfinite(loss) else loss
+        else:
             self._holding.epoch_had(self._batches, self._per_call)
-            self._decide(self._holding.look_at_loss(epoch, _loss(logs), max(0, self._batches - 1)))
+        self._decide(self._holding.look_at_loss(epoch, loss, max(0, self._batches - 1)))
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Goes back where that was asked for: fit is over. Puts what was seen into the evidence."""

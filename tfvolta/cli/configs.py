@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import difflib
 import json
 from typing import Any, Optional, Sequence
 
@@ -38,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
     subparsers.choices["configs"] = parser
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run, name=None)
-    actions = parser.add_subparsers(title="commands", metavar="", parser_class=argparse.ArgumentParser)
+    actions = parser.add_subparsers(title="commands", metavar="", prog=plain.prog, parser_class=argparse.ArgumentParser)
     show = actions.add_parser(_SHOW)
     show.add_argument("name")
     _add_list(actions.add_parser("list", help="what runs have applied, with their figures, newest first"))
@@ -119,6 +121,8 @@ def _text(name: str) -> str:
     source = find_source(name, None, {}, "name")
     text = source if isinstance(source, Problem) else read_text(source, "name")
     if isinstance(text, Problem):
+        near = difflib.get_close_matches(name.rpartition(":")[2], ACTIONS, n=1, cutoff=0.6)
+        text = dataclasses.replace(text, fix=f"did you mean: tfvolta configs {near[0]}") if near else text
         raise ConfigError(f"There is no config {name}.", [text])
     return text
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tfvolta.history.entries import Entry, History
     from tfvolta.history.rollback import Change
 
+_COLUMNS = ("  run", "config", "status", "ex/s", "ms", "MiB", "loss", "commit")
+
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Prints the entries of a folder of runs, newest first.
@@ -109,6 +111,7 @@ def _json(entry: Entry, in_use: bool) -> dict[str, Any]:
         "started": evidence.started,
         "status": evidence.status,
         "in_use": in_use,
+        "tripped": list(entry.tripped),
         "script": entry.script,
         "arguments": list(entry.arguments),
         "config": None if applied is None else applied.reference,
@@ -133,28 +136,34 @@ def _print_list(history: History, in_use: frozenset[str], runs: str) -> None:
         print(f"No run in {runs} yet. Make one: tfvolta run --config FILE train.py")
         return
     console = make_console()
-    table = new_table("run", "config", "status", "examples/s", "ms/step", "peak MiB", "loss", "commit")
-    for entry in history.entries:
-        mark = "* " if entry.run_id in in_use else "  "
-        style = "bold" if entry.run_id in in_use else ""
-        table.add_row(*(Text(text, style=style) for text in (mark + entry.run_id, *_cells(entry))))
+    rows = [_cells(entry, entry.run_id in in_use) for entry in history.entries]
+    shown = [number for number in range(len(_COLUMNS)) if any(row[number] for row in rows)]
+    table = new_table(*(_COLUMNS[number] for number in shown))
+    for row in rows:
+        style = "bold" if row[0].startswith("*") else ""
+        table.add_row(*(Text(row[number] or "-", style=style) for number in shown))
     console.print(table)
+    console.print()
+    console.print(
+        Text("ex/s: examples a second; ms: a step, median; MiB: device memory at its peak;\ncommit+: with changes.")
+    )
     if in_use:
-        console.print()
         console.print(Text("* its config files are on disk as they were then"))
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
+def _cells(entry: Entry, in_use: bool) -> tuple[str, ...]:
+    """The row of an entry; empty where it has no such figure."""
     figures = entry.figures
     commit = entry.applied.commit if entry.applied else None
     return (
-        f"{entry.config}",
-        entry.evidence.status,
-        "-" if figures.examples_per_second is None else f"{figures.examples_per_second:,.4g}",
-        "-" if figures.step_seconds is None else f"{1e3 * figures.step_seconds:.4g}",
-        "-" if figures.peak_bytes is None else f"{figures.peak_bytes / 2**20:,.0f}",
-        "-" if figures.loss is None else f"{figures.loss:.4g}",
-        "-" if commit is None else commit.id[:7] + ("+" if commit.dirty else ""),
+        f"{'*' if in_use else ' '} {entry.run_id}",
+        entry.config,
+        "tripped" if entry.tripped else entry.evidence.status,
+        "" if figures.examples_per_second is None else f"{figures.examples_per_second:,.4g}",
+        "" if figures.step_seconds is None else f"{1e3 * figures.step_seconds:.3g}",
+        "" if figures.peak_bytes is None else f"{figures.peak_bytes / 2**20:,.0f}",
+        "" if figures.loss is None else f"{figures.loss:.4g}",
+        "" if commit is None else commit.id[:7] + ("+" if commit.dirty else ""),
     )
 
 

@@ -57,6 +57,7 @@ class Applied(_Kept):
         script: The training script, absolute.
         sources: SHA-256 of the script and of the Python files beside it, by file name.
         commit: Where the project stood; null outside git.
+        tfvolta: Its version.
         machine: Hash of what decides speed on a machine: GPUs, links and processors, not its name.
     """
 
@@ -70,6 +71,7 @@ class Applied(_Kept):
     script: Optional[Text] = None
     sources: dict[str, str] = Field(default_factory=dict)
     commit: Optional[Commit] = None
+    tfvolta: str = ""
     machine: str = ""
 
     @property

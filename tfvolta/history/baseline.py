@@ -122,7 +122,7 @@ def find_baseline(own_folder: Path, asked: str) -> tuple[Optional[Baseline], str
             return None, error.summary
         return _baseline(own, other, history), ""
     same = [entry for entry in history if entry.run_id != own.run_id and _is_of(entry, own)]
-    good = [entry for entry in same if entry.evidence.status == "completed" and entry.evidence.fits]
+    good = [entry for entry in same if entry.is_good and entry.evidence.fits]
     if not good:
         return None, "there is no earlier completed run of this script"
     fitting = [entry for entry in good if not _reasons(own, entry)]
@@ -138,7 +138,6 @@ def _is_of(entry: Entry, own: Entry) -> bool:
 def _baseline(own: Entry, other: Entry, history: Sequence[Entry]) -> Baseline:
     reasons = _reasons(own, other)
     elsewhere = "" if reasons else _other_machine(own, other)
-    unseeded = "" if reasons or _seed(own) is not None else "no run.seed is given, so seeds differ"
     alike = [entry for entry in history if entry.run_id not in (own.run_id, other.run_id) and _is_alike(entry, other)]
     return Baseline(
         run_id=other.run_id,
@@ -146,7 +145,7 @@ def _baseline(own: Entry, other: Entry, history: Sequence[Entry]) -> Baseline:
         fits=fits_of(other.evidence),
         alike=tuple(fits_of(entry.evidence) for entry in alike),
         no_rate="; ".join(reasons) or elsewhere,
-        no_loss="; ".join(reasons) or unseeded,
+        no_loss="; ".join(reasons),
     )
 
 
@@ -176,7 +175,7 @@ def _other_machine(own: Entry, other: Entry) -> str:
 
 def _is_alike(entry: Entry, other: Entry) -> bool:
     """Whether a run differs from another in its seed alone."""
-    if entry.applied is None or other.applied is None or entry.evidence.status != "completed":
+    if entry.applied is None or other.applied is None or not entry.is_good:
         return False
     return bool(
         entry.applied.sources == other.applied.sources

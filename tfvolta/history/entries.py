@@ -55,12 +55,25 @@ class Entry:
         return tuple(self.evidence.command[1:])  # a script that calls tfvolta itself
 
     @property
+    def tripped(self) -> tuple[str, ...]:
+        """What its guard said: in what it left the run that it was held to."""
+        guard = self.evidence.measurements.get("guard")
+        found = guard.get("tripped") if isinstance(guard, dict) else None
+        return tuple(str(each.get("what")) for each in found or () if isinstance(each, dict))
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it came to its end and left no band on the way."""
+        return self.evidence.status == "completed" and not self.tripped
+
+    @property
     def config(self) -> str:
         """What its config was, in words."""
         if self.applied is None or not (self.applied.reference or self.applied.overrides):
             return "in Python" if self.applied else "not kept"
         more = len(self.applied.overrides)
-        return f"{self.applied.reference or ''}{f' + {more} set' if more else ''}".strip()
+        name = os.path.basename(self.applied.reference or "")
+        return " ".join(filter(None, [name, f"+ {more} set" if more else ""]))
 
     @property
     def own_files(self) -> tuple[ConfigFile, ...]:

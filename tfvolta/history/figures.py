@@ -40,12 +40,14 @@ class FitFigures:
         batch: Examples in a step; None where they were not counted.
         steps_per_epoch: None where they were not counted.
         losses: By number of the epoch.
+        seed: TensorFlow's, which run.seed or the script had set; None where nobody had.
     """
 
     steps_per_second: Optional[float]
     batch: Optional[float]
     steps_per_epoch: Optional[float]
     losses: Mapping[int, float]
+    seed: Optional[int] = None
 
 
 def figures_of(evidence: Evidence) -> Figures:
@@ -78,6 +80,7 @@ def _fit(fit: Mapping[str, Any]) -> FitFigures:
         batch=examples / rate if examples and rate else None,
         steps_per_epoch=all_steps / len(losses) if all_steps and losses else None,
         losses={epoch: loss for epoch, loss in losses.items() if loss is not None},
+        seed=fit["seed"] if isinstance(fit.get("seed"), int) else None,
     )
 
 

@@ -74,13 +74,25 @@ class Holding:
             return ""
         return "; ".join(dict.fromkeys(self.not_compared.values()))
 
-    def start_fit(self, number: int) -> None:
-        """A fit begins, the first of a run with 1."""
+    def start_fit(self, number: int, seed: Optional[int]) -> None:
+        """A fit begins.
+
+        Args:
+            number: From 1.
+            seed: TensorFlow's, as the fit begins; None where nobody has set one.
+        """
         self.seen, self.findings = {}, []
         self._number = number
         self._fit = None if self.baseline is None else self.baseline.fit(number)
         if self.baseline is not None and self._fit is None and not self.why_not:
             self.not_compared["all"] = f"{self.run_id} had {len(self.baseline.fits)} fits, and this is number {number}"
+
+        if self._fit is None or self._asked.loss_band is None:
+            return
+        if seed is None:
+            self.not_compared["loss"] = "no seed is set, neither by run.seed nor by the script"
+        elif seed != self._fit.seed:
+            self._differ(f"the seed differs: {seed} here, {self._fit.seed} there")
 
     def epoch_had(self, steps: int, per_call: int) -> None:
         """An epoch had so many steps; with other data it has others, and nothing is compared from there on.

@@ -31,6 +31,8 @@ def keep(folder: Path, run_id: str, given: Given, script: Optional[str], facts: 
     Raises:
         OSError: It cannot be written.
     """
+    import tfvolta
+
     script = script or _own_script()
     files = files_of(given)
     place = os.path.dirname(script) if script else os.getcwd()
@@ -44,6 +46,7 @@ def keep(folder: Path, run_id: str, given: Given, script: Optional[str], facts: 
         script=script,
         sources=sources(script) if script else {},
         commit=commit_of(place, tuple(parts)),
+        tfvolta=tfvolta.__version__,
         machine=machine_hash(facts),
     )
     write_durably(folder / FILE_NAME, (applied.model_dump_json(indent=1) + "\n").encode())

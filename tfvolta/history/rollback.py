@@ -87,7 +87,7 @@ def former(history: History) -> Entry:
     own = [entry for entry in history.entries if entry.applied is not None and entry.applied.main_file is not None]
     for entry in own:
         same = _main(entry) == _main(own[0])
-        if same and entry.evidence.status == "completed" and not entry.is_on_disk:
+        if same and entry.is_good and not entry.is_on_disk:
             return entry
     what = f"with another text of {_main(own[0])}" if own else "with a config file"
     received = f"none among {len(history.entries)}"

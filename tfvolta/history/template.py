@@ -29,8 +29,9 @@ def run_template(entry: Entry) -> str:
         EvidenceError: The run did not end well, so that there is nothing to recommend.
     """
     evidence = entry.evidence
-    if evidence.status != "completed":
-        problem = Problem(entry.run_id, "a completed run", evidence.status, "a template says what it reached")
+    if not entry.is_good:
+        received = "; ".join(entry.tripped) or evidence.status
+        problem = Problem(entry.run_id, "a completed run in its band", received, "a template says what it reached")
         raise EvidenceError("Only a run that ended well makes a template.", [problem])
     applied = entry.applied
     main = applied.main_file if applied else None
@@ -121,13 +122,15 @@ def _changed(entry: Entry) -> bool:
 def _said(entry: Entry) -> list[tuple[str, str]]:
     evidence = entry.evidence
     commit = entry.applied.commit if entry.applied else None
+    facts = evidence.facts
+    own = {"tfvolta": entry.applied.tfvolta if entry.applied else "", "python": facts.python if facts else ""}
     steps = evidence.measurements.get("throughput")
     timed = steps.get("timed_steps") if isinstance(steps, Mapping) else None
     measured = in_words(entry.figures)
     return [
         ("Model", ", ".join(_models(evidence))),
         ("Machine", machine_in_words(evidence.facts)),
-        ("Versions", versions_in_words(evidence.stack, evidence.versions)),
+        ("Versions", versions_in_words(evidence.stack, {**own, **evidence.versions})),
         ("Measured", f"{measured}; one run, {timed} steps timed" if measured and timed else measured),
         ("Run", f"{entry.run_id}, {evidence.started[:10]}"),
         ("Commit", f"{commit.id}{' with changes' if commit.dirty else ''}" if commit else ""),
