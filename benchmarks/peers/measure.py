@@ -36,6 +36,22 @@ MONITORS = [
     *("alarms.nan_loss=report", "alarms.max_skipped_in_row=100", "alarms.min_loss_scale=2", "alarms.action=report"),
     "alarms.every_steps=1",
 ]
+# Flags that TensorFlow 2.21 takes: who computes products, how the rest is fused, how kernels are launched.
+XLA_FLAGS = {
+    "cublaslt": "--xla_gpu_enable_cublaslt=true",
+    "cublas": "--xla_gpu_enable_cublaslt=true,--xla_gpu_enable_triton_gemm=false",
+    "no-triton": "--xla_gpu_enable_triton_gemm=false",
+    "triton-any": "--xla_gpu_triton_gemm_any=true",
+    "tiling": "--xla_gpu_exhaustive_tiling_search=true",
+    "fmha": "--xla_gpu_enable_cudnn_fmha=true",
+    "norm": "--xla_gpu_enable_cudnn_layer_norm=true",
+    "fusion-tuned": "--xla_gpu_experimental_enable_fusion_autotuner=true",
+    "blocks": "--xla_gpu_experimental_enable_fusion_block_level_rewriter=true",
+    "heroless": "--xla_gpu_experimental_enable_triton_heroless_priority_fusion=true",
+    "multi-output": "--xla_gpu_unsupported_enable_triton_multi_output_fusion=true",
+    "no-epilogue": "--xla_gpu_enable_reduction_epilogue_fusion=false",
+    "no-graphs": "--xla_gpu_enable_command_buffer=",
+}
 SIDES: dict[str, dict[str, Any]] = {
     "torch": {"side": "torch"},
     "keras3": {"side": "tfvolta"},
@@ -43,8 +59,8 @@ SIDES: dict[str, dict[str, Any]] = {
     "keras3+no-ahead": {"side": "tfvolta", "set": ["input.device_prefetch=null"]},
     "tf_keras+no-ahead": {"side": "tfvolta", "legacy": True, "set": ["input.device_prefetch=null"]},
     "keras3+monitors": {"side": "tfvolta", "set": MONITORS},
-    "keras3+cublaslt": {"side": "tfvolta", "set": ["xla.flags=[--xla_gpu_enable_cublaslt=true]"]},
-    "keras3+norm": {"side": "tfvolta", "set": ["xla.flags=[--xla_gpu_enable_cudnn_layer_norm=true]"]},
+    "keras3+no-half": {"side": "tfvolta", "set": ["input.half=null"]},
+    **{f"keras3+{name}": {"side": "tfvolta", "set": [f"xla.flags=[{flags}]"]} for name, flags in XLA_FLAGS.items()},
     "torch+graphs": {"side": "torch", "arguments": ["--compile", "reduce-overhead"]},
     "torch+tuned": {"side": "torch", "arguments": ["--compile", "max-autotune-no-cudagraphs"]},
     "torch+float": {"side": "torch", "arguments": ["--residual", "float"]},

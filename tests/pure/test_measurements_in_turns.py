@@ -65,8 +65,10 @@ def test_contenders_of_a_model_differ_in_what_is_compared_alone(tmp_path: pathli
 
 def test_every_override_is_one_that_the_config_takes() -> None:
     peers, monitors = module("peers"), module("monitors")
-    for side in peers.SIDES.values():
-        load_config(str(PEERS / "config.yaml"), overrides=list(side.get("set", ())))
+    for name, side in peers.SIDES.items():
+        config = load_config(str(PEERS / "config.yaml"), overrides=list(side.get("set", ())))
+        flags = peers.XLA_FLAGS.get(name.partition("+")[2], "")
+        assert config.get("xla.flags") == [*filter(None, flags.split(","))] or not flags, name
     for settings in monitors.variants(100).values():
         load_config("tfvolta:default", overrides=list(settings))
     off = load_config("tfvolta:default", overrides=list(monitors.OFF)).monitor
