@@ -35,7 +35,7 @@ class Compiling(Protocol):
     def loaded_memory(self, model: Any) -> Any:
         """A ``tfvolta.bridge.loaded_memory.LoadedMemory`` of the step that was compiled; between two steps."""
 
-    def traced_memory(self, model: Any, rows: Optional[int] = None) -> Any:
+    def traced_memory(self, model: Any, rows: Optional[int] = None, resident: Optional[int] = None) -> Any:
         """A ``tfvolta.bridge.traced_memory.TracedMemory`` of the running fit's step, from the trace that it runs."""
 
     def variable_bytes(self, model: Any) -> Variables:

@@ -68,9 +68,9 @@ class FootprintPart:
         """What XLA's analysis says of the step that was compiled, and allocators of their memory; compiles nothing."""
         return loaded_memory(model)
 
-    def traced_memory(self, model: Any, rows: Optional[int] = None) -> TracedMemory:
+    def traced_memory(self, model: Any, rows: Optional[int] = None, resident: Optional[int] = None) -> TracedMemory:
         """What the running fit's step holds at its worst moment, from the trace that it runs."""
-        return traced_memory(model, rows)
+        return traced_memory(model, rows, resident)
 
     def variable_bytes(self, model: Any) -> Variables:
         """Bytes of a model's weights and of its optimiser's variables, so far as they were made."""

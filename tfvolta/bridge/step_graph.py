@@ -9,13 +9,13 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from tfvolta.bridge.layer_calls import CallRecord, function_graph
-from tfvolta.footprint.memory import cudnn_reserve
 from tfvolta.footprint.operation_kinds import NOTHING
+from tfvolta.footprint.recurrent_kernel import reserve_values, workspace_values
 from tfvolta.footprint.step import Convolution, Step, StepOperation
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_RECURRENT = "CudnnRNN"
 _RESERVE = 3  # position of the reserved space among the results of CudnnRNN, V2 and V3
-_GATES = {"lstm": 4, "gru": 3}
 
 
 class StepReader:
@@ -27,6 +27,7 @@ class StepReader:
         unknown: Tensors of a size that is not known.
         compiled: Operations inside functions that XLA compiles.
         convolutions: Convolutions of the forward pass.
+        constants: Bytes of tensors that grappler makes constants of.
     """
 
     def __init__(self, record: CallRecord, paths: dict[int, str], rows: Optional[int] = None) -> None:
@@ -42,6 +43,7 @@ class StepReader:
         self.unknown = 0
         self.compiled: set[int] = set()
         self.convolutions: list[Convolution] = []
+        self.constants = 0
         self._record = record
         self._rows = rows
         self._layers = list(paths.values())
@@ -52,7 +54,8 @@ class StepReader:
         self._visit(graph, {}, None, False)
         layers = tuple(self._layers)
         compiled, convolutions = frozenset(self.compiled), tuple(self.convolutions)
-        return Step(tuple(self.operations), tuple(self.sizes), layers, self.unknown, compiled, convolutions)
+        sizes = tuple(self.sizes)
+        return Step(tuple(self.operations), sizes, layers, self.unknown, compiled, convolutions, self.constants)
 
     def _visit(self, graph: Any, given: dict[int, int], layer: Optional[int], is_compiled: bool) -> dict[int, int]:
         """Reads a graph whose arguments are the given tensors; the numbers of its tensors by their ids."""
@@ -98,11 +101,17 @@ class StepReader:
             kind = operation.type
             inputs = tuple(numbers[id(tensor)] for tensor in operation.inputs)
             outputs = tuple(self._tensor(operation.type, tensor, numbers) for tensor in operation.outputs)
+            if kind == "Transpose" and (source := _undone(operation)) is not None and id(source) in numbers:
+                kind, inputs = "Identity", (numbers[id(source)], *inputs[1:])
+            if not is_compiled and _is_one_value(operation):
+                self.constants += self.sizes[outputs[0]]
+                self.sizes[outputs[0]] = 0
             if kind == "Conv2D" and operation.inputs[1].shape.is_fully_defined():
                 self.convolutions.append(_convolution(operation))
         if is_compiled:
             self.compiled.add(len(self.operations))
-        self.operations.append(StepOperation(kind, inputs, outputs, before, layer))
+        scratch = _workspace_bytes(operation) if kind.startswith(_RECURRENT) else 0
+        self.operations.append(StepOperation(kind, inputs, outputs, before, layer, scratch))
 
     def _tensor(self, kind: str, tensor: Any, numbers: dict[int, int]) -> int:
         numbers[id(tensor)] = len(self.sizes)
@@ -142,13 +151,52 @@ def reserve_bytes(tensor: Any) -> Optional[int]:
     Its note for the host, the last result, is 0.
     """
     operation = tensor.op
-    if not operation.type.startswith("CudnnRNN") or "Backprop" in operation.type or tensor.value_index < _RESERVE:
+    if not operation.type.startswith(_RECURRENT) or "Backprop" in operation.type or tensor.value_index < _RESERVE:
         return None
-    sequence, state = operation.inputs[0].shape, operation.outputs[1].shape
-    if tensor.value_index > _RESERVE or not (sequence.is_fully_defined() and state.is_fully_defined()):
+    known = _steps_and_units(operation)
+    if tensor.value_index > _RESERVE or known is None:
         return 0 if tensor.value_index > _RESERVE else None
-    gates = _GATES.get(operation.get_attr("rnn_mode").decode(), 1)
-    return cudnn_reserve(sequence[0] * sequence[1], state[-1], gates) * int(tensor.dtype.size)
+    return reserve_values(operation.get_attr("rnn_mode").decode(), *known) * int(tensor.dtype.size)
+
+
+def _workspace_bytes(operation: Any) -> int:
+    """Bytes that cuDNN's operation of a recurrent layer holds while it runs; 0 where its shapes are open."""
+    known = _steps_and_units(operation)
+    return 0 if known is None else workspace_values(*known) * int(operation.inputs[0].dtype.size)
+
+
+def _steps_and_units(operation: Any) -> Optional[tuple[int, int]]:
+    """Steps times sequences, and units, by the sequences and the first state that cuDNN is given."""
+    sequence, state = operation.inputs[0].shape, operation.inputs[1].shape
+    if not (sequence.is_fully_defined() and state.is_fully_defined()):
+        return None
+    return int(sequence[0]) * int(sequence[1]), int(state[-1])
+
+
+def _is_one_value(operation: Any) -> bool:
+    """Whether grappler makes a constant of a result: one value in a shape that is known, of whatever size.
+
+    Source: ``MaterializeConstantValuedNode`` in tensorflow/core/grappler/optimizers/constant_folding.cc.
+    """
+    if operation.type not in ("Fill", "ZerosLike", "OnesLike") or not operation.outputs[0].shape.is_fully_defined():
+        return False
+    return bool(operation.type != "Fill" or operation.inputs[1].op.type == "Const")
+
+
+def _undone(operation: Any) -> Optional[Any]:
+    """What a transposition gives back where it undoes another one: grappler takes both out; None elsewhere.
+
+    Source: ``RemoveIdentityTranspose`` in tensorflow/core/grappler/optimizers/arithmetic_optimizer.cc.
+    """
+    former = operation.inputs[0].op
+    while former.type == "Identity":
+        former = former.inputs[0].op
+    if former.type != "Transpose":
+        return None
+    first, second = (tf.get_static_value(each.inputs[1]) for each in (former, operation))
+    if first is None or second is None or list(first[second]) != list(range(len(first))):
+        return None
+    return former.inputs[0]
 
 
 def _needed(graph: Any) -> list[tuple[int, Any]]:

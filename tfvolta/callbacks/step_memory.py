@@ -110,14 +110,21 @@ class StepMemory(Callback):
         return found.weights + found.optimizer
 
     def _read_trace(self) -> None:
-        found = self.bridge.traced_memory(self.model, self._rows())
+        found = self.bridge.traced_memory(self.model, self._rows(), self._resident())
         self.seconds = round(self.seconds + found.seconds, 3)
         if found.held is None:
             self.reason = f"XLA does not compile this step, and {found.reason}"
             return
         setting = None if self._session is None else self._session.config.get("cudnn.workspace_limit_mb")
         scratch = scratch_of(found.step, found.held, limit_mb(setting, os.environ) * 2**20)
-        self.peak = StepPeak.of_trace(found.held, scratch.guess, self._variables())
+        held = found.held if found.pooled is None else found.pooled
+        self.peak = StepPeak.of_trace(held, scratch.guess, self._variables())
+
+    def _resident(self) -> Optional[int]:
+        """Bytes in use after the first step; None where none counts them or cuda_malloc_async hands memory out."""
+        if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
+            return None
+        return max((first["current_bytes"] for first in self._memory.first.values() if first), default=None)
 
     def _rows(self) -> Optional[int]:
         """Rows of a batch, for one replica alone: those of several divide it."""

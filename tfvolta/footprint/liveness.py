@@ -20,7 +20,7 @@ class Peak:
     """The moment of a step in which its tensors take most memory.
 
     Attributes:
-        size: Bytes of all tensors then.
+        size: Bytes of all tensors then, and of the scratch memory of the operation that runs.
         by_layer: Bytes by number of the layer that made the tensor; None for the loss, gradients and updates.
         operation: Number of the operation that runs.
     """
@@ -30,8 +30,12 @@ class Peak:
     operation: int
 
 
-class _Memory:
-    """Buffers that are held at the moment."""
+class Memory:
+    """Buffers that are held at the moment.
+
+    Attributes:
+        held: Their bytes.
+    """
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -62,10 +66,12 @@ class _Memory:
             self.pending[tensor] = self.readers[tensor]
             self.size_of[tensor] = size
             self.owner[tensor] = operation.layer
+            if reused is not None and not position:
+                self.size_of[reused] = 0
+                self._moved(reused, tensor)
+                continue
             self.held += size
-        if reused is not None:
-            self.held -= self.size_of[reused]
-            self.size_of[reused] = 0
+            self._taken(tensor, size)
         return list(operation.outputs)
 
     def finish(self, number: int) -> None:
@@ -83,6 +89,16 @@ class _Memory:
         if root in self.pending and self.pending[root] <= 0:
             self.held -= self.size_of.pop(root)
             del self.pending[root], self.owner[root]
+            self._given(root)
+
+    def _taken(self, tensor: int, size: int) -> None:
+        """Memory was taken for a tensor."""
+
+    def _moved(self, former: int, tensor: int) -> None:
+        """A tensor was written over another one."""
+
+    def _given(self, tensor: int) -> None:
+        """The memory of a tensor was given back."""
 
     def _reusable(self, inputs: tuple[int, ...], size: int) -> Optional[int]:
         for tensor in inputs:
@@ -100,21 +116,24 @@ class _Memory:
 
 def peak_of(step: Step) -> Peak:
     """The moment in which the step's tensors take most memory; variables are not among them."""
-    memory, order = _Memory(step), order_of(step)
+    memory, order = Memory(step), order_of(step)
     best, worst = 0, -1
     for position, number in enumerate(order):
         memory.start(number)
-        if memory.held > best:
-            best, worst = memory.held, position
+        if memory.held + step.operations[number].scratch > best:
+            best, worst = memory.held + step.operations[number].scratch, position
         memory.finish(number)
     if worst < 0:
         return Peak(0, {}, 0)
-    memory = _Memory(step)  # once more up to there: what is held is not written down at every moment
+    memory = Memory(step)  # once more up to there: what is held is not written down at every moment
     for number in order[:worst]:
         memory.start(number)
         memory.finish(number)
     memory.start(order[worst])
-    return Peak(best, memory.by_layer(), order[worst])
+    by_layer = memory.by_layer()
+    if scratch := step.operations[order[worst]].scratch:
+        by_layer[None] = by_layer.get(None, 0) + scratch
+    return Peak(best, by_layer, order[worst])
 
 
 def order_of(step: Step) -> list[int]:

@@ -22,7 +22,8 @@ ERROR_PERCENT = 10
 _COMPILED_SHARE = 0.05
 # CUDA's context, kernels and the libraries' own memory, which TensorFlow's allocator does not hold.
 FRAMEWORK_BYTES = 600 * 2**20
-# cuDNN keeps, for the backward pass, so many values of each step, unit and example, and as many as workspace.
+# Where cuDNN's operation does not stand in the step: what it keeps for the backward pass, with its inputs, outputs and
+# workspace, as values of each step, unit and example; fitted. Where it does, see ``footprint.recurrent_kernel``.
 _RESERVE_PER_GATE, _RESERVE_BESIDE = 2, 2
 # Strategies that concatenate gradients before they reduce them; Horovod has a buffer of 128 MB.
 # Source: tensorflow/python/distribute/cross_device_utils.py; HOROVOD_FUSION_THRESHOLD.
@@ -75,7 +76,7 @@ class MemoryEstimate:
         optimizer: The optimiser's variables.
         casts: Copies of weights in the type that is computed in.
         activations: Tensors of layers that the backward pass still needs at the worst moment.
-        gradients: Loss, gradients and updates at that moment.
+        gradients: Loss, gradients and updates at that moment, and constants of the graph.
         recurrent: What cuDNN keeps of recurrent layers.
         workspace: Allowance for the workspaces of a compiled step.
         scratch: Scratch memory of one convolution of a step that is not compiled: a guess.
@@ -152,7 +153,7 @@ def estimate_memory(
     peak = peak_of(seen)
     held = {number: size for number, size in peak.by_layer.items() if number is not None}
     casts = min(_casts(step), sum(held.values()))
-    gradients = peak.by_layer.get(None, 0)
+    gradients = peak.by_layer.get(None, 0) + (0 if compiled else step.constants)
     recurrent = 0 if _has_cudnn(step) else sum(reserve_of(layer) for layer in layers)
     reduction = variables.trainable if strategy in _PACKING else _HOROVOD_BYTES if strategy == "horovod" else 0
     scratch = ConvolutionScratch() if compiled else scratch_of(step, peak.size, scratch_limit)
@@ -189,7 +190,7 @@ def _casts(step: Step) -> int:
 
 
 def reserve_of(layer: LayerFigures) -> int:
-    """Bytes that cuDNN keeps of a recurrent layer for its backward pass, with its workspace; 0 for any other layer.
+    """Bytes that cuDNN holds of a recurrent layer, with its inputs and outputs; 0 for any other layer.
 
     The step is traced where no GPU is, so that cuDNN's kernel does not stand in it.
     """
@@ -198,12 +199,12 @@ def reserve_of(layer: LayerFigures) -> int:
         return 0
     steps_and_batch = layer.input_shapes[0][0] * layer.input_shapes[0][1]
     units, gates = square[-1][0], _gates(square[-1])  # the recurrent kernel follows that of the input
-    values = cudnn_reserve(steps_and_batch, units, gates)
+    values = _cudnn_held(steps_and_batch, units, gates)
     return values * BYTES_OF_DTYPE.get(layer.compute_dtype, 4) * max(1, layer.calls)
 
 
-def cudnn_reserve(steps_and_batch: int, units: int, gates: int) -> int:
-    """Values that cuDNN keeps of a recurrent layer with its workspace.
+def _cudnn_held(steps_and_batch: int, units: int, gates: int) -> int:
+    """Values that cuDNN holds of a recurrent layer whose operation is not in the step, inputs and outputs among them.
 
     Args:
         steps_and_batch: Steps of a sequence times sequences.

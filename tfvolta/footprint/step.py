@@ -16,6 +16,7 @@ class StepOperation:
         outputs: Numbers of the tensors that it makes.
         waits_for: Numbers of operations that have to be done before it.
         layer: Number of the layer that made it; None for the loss, the backward pass and the optimiser.
+        scratch: Bytes that it holds only while it runs.
     """
 
     kind: str
@@ -23,6 +24,7 @@ class StepOperation:
     outputs: tuple[int, ...]
     waits_for: tuple[int, ...] = ()
     layer: Optional[int] = None
+    scratch: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Step:
         unknown: Tensors whose size is not known before training.
         compiled: Numbers of the operations that XLA compiles.
         convolutions: Its two-dimensional convolutions whose filters have known sizes.
+        constants: Bytes of tensors of one value and known shape: grappler makes constants of them, which stay on the
+            device from the first step on, so that their sizes are 0 here.
     """
 
     operations: tuple[StepOperation, ...]
@@ -59,3 +63,4 @@ class Step:
     unknown: int = 0
     compiled: frozenset[int] = frozenset()
     convolutions: tuple[Convolution, ...] = ()
+    constants: int = 0
