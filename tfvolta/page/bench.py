@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional
 
-from tfvolta.bench.judged import Comparison, Gate
-from tfvolta.bench.measured import Entry
-from tfvolta.bench.result import BenchResult
 from tfvolta.page.charts import Span, intervals
 from tfvolta.page.markup import Markup, bullets, element, fold, joined, pairs, paragraph, table
 from tfvolta.page.words import figure, mapping, mark, mebibytes, milliseconds
 from tfvolta.report.words import number
+
+if TYPE_CHECKING:  # they need numpy, and a page of runs needs none
+    from tfvolta.bench.judged import Comparison, Gate
+    from tfvolta.bench.measured import Entry
+    from tfvolta.bench.result import BenchResult
 
 
 def comparisons(result: BenchResult) -> list[Comparison]:

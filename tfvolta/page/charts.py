@@ -124,7 +124,9 @@ def distribution(name: str, title: str, milliseconds: Sequence[float], caption: 
     figures = table(f"{title}, in ms", ["", "ms"], [*rows, ["longest", number(ordered[-1])]], (1,))
     beyond = sum(value > top for value in ordered)
     said = f"Half of the steps take less than {number(marks[2][1])} ms, 95 % less than {number(marks[4][1])} ms"
-    chart = Chart(name, title, f"{said}; the longest takes {number(ordered[-1])} ms.", _Histogram(ordered, top, marks))
+    chart = Chart(
+        name, title, f"{said}; the longest takes {number(ordered[-1])} ms.", _Histogram(ordered, top, marks).draw
+    )
     rest = f" {beyond} longer than {number(top)} ms are in the table alone." if beyond else ""
     return shown(chart, figures, f"{caption} The dashed line is the median.{rest}")
 
@@ -136,7 +138,7 @@ class _Histogram(NamedTuple):
     top: float
     marks: Sequence[tuple[str, float]]
 
-    def __call__(self, axes: Axes, narrow: bool) -> None:
+    def draw(self, axes: Axes, narrow: bool) -> None:
         seen = [value for value in self.ordered if value <= self.top]
         bins = max(5, min(_MOST_BINS // (2 if narrow else 1), round(math.sqrt(len(seen)) * 1.5)))
         axes.hist(seen, bins=bins, color=INKS["series-0"], edgecolor="none", rwidth=0.9)
@@ -163,7 +165,7 @@ def course(name: str, title: str, curves: Sequence[Curve], units: tuple[str, str
     columns = [units[0], *(curve.label for curve in curves)]
     figures = table(f"{title}, in {units[1]}{left_out}", columns, rows, tuple(range(len(columns))))
     said = "; ".join(f"{curve.label}: {_extent(curve)}" for curve in curves)
-    chart = Chart(name, title, f"{units[1]} by {units[0]}. {said}.", _Course(thin, units, looks), 2.4)
+    chart = Chart(name, title, f"{units[1]} by {units[0]}. {said}.", _Course(thin, units, looks).draw, 2.4)
     return shown(chart, figures, looks.get("caption") or f"{title}.")
 
 
@@ -174,27 +176,29 @@ class _Course(NamedTuple):
     units: tuple[str, str]
     looks: dict[str, Any]
 
-    def __call__(self, axes: Axes, narrow: bool) -> None:
-        style = (
-            {"linestyle": "none", "marker": "o", "markersize": 2.4} if self.looks.get("dots") else {"linewidth": 1.8}
-        )
-        few = max(len(curve.places) for curve in self.curves) <= 16
-        if few and not self.looks.get("dots"):
-            style["marker"] = "o"
+    def draw(self, axes: Axes, narrow: bool) -> None:
+        dashes: list[Any] = ["-", (0, (6, 2)), (0, (2, 2)), (0, (6, 2, 2, 2))]
+        style: dict[str, Any] = {"linewidth": 1.8}
         if self.looks.get("steps"):
             style["drawstyle"] = "steps-post"
-        dashes = ["-", (0, (6, 2)), (0, (2, 2)), (0, (6, 2, 2, 2))]
+        if max(len(curve.places) for curve in self.curves) <= 16:
+            style["marker"] = "o"
         for place, curve in enumerate(self.curves):
-            own = dict(style) if "linestyle" in style else {**style, "linestyle": dashes[place % 4]}
             values = [math.nan if value is None else value for value in curve.values]
-            axes.plot(curve.places, values, color=INKS[f"series-{place % 4}"], label=curve.label, **own)
+            places = list(curve.places)
+            own = {**style, "linestyle": dashes[place % 4]}
+            if self.looks.get("dots"):  # a line to where it starts has a round end and few bytes; a marker has many
+                places = [each for x in places for each in (x, x, math.nan)]
+                values = [each for y in values for each in (y, y, math.nan)]
+                own = {"linewidth": 3.0, "solid_capstyle": "round"}
+            axes.plot(places, values, color=INKS[f"series-{place % 4}"], label=curve.label, **own)
         if self.looks.get("powers"):
             axes.set_yscale("log", base=2)
         else:
             axes.set_ylim(bottom=0)
             axes.locator_params(axis="y", nbins=5)
         _plain_ticks(axes.yaxis, narrow=False)
-        axes.xaxis.get_major_locator().set_params(integer=True, nbins=5 if narrow else 9)
+        axes.locator_params(axis="x", integer=True, nbins=5 if narrow else 9)
         axes.set_xlabel(self.units[0])
         axes.set_ylabel(self.units[1])
         axes.grid(axis="y")

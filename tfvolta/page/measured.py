@@ -7,7 +7,7 @@ from typing import Any, Mapping, Optional
 from tfvolta.evidence.schema import Evidence
 from tfvolta.page.charts import Curve, course, distribution
 from tfvolta.page.markup import Markup, element, fold, joined, pairs, paragraph, table
-from tfvolta.page.words import figure, mapping, mark, mebibytes, milliseconds
+from tfvolta.page.words import figure, mapping, mark, mebibytes, milliseconds, rate_text
 from tfvolta.report.terminal import measured as in_lines
 from tfvolta.report.words import number
 
@@ -73,7 +73,7 @@ def _spread(seen: Mapping[str, Any]) -> str:
     if middle is None:
         return "No step was timed apart from warm-up and compilation."
     spread, rate = figure(seen.get("step_seconds_mad")), figure(seen.get("examples_per_second"))
-    rest = "" if rate is None else f" Training went at {number(rate)} examples a second."
+    rest = "" if rate is None else f" Training went at {rate_text(rate)} examples a second."
     around = "" if spread is None else f", with a scaled median absolute deviation of {milliseconds(spread)}"
     said = f"A step took {milliseconds(middle)} in the median of {seen.get('n')}"
     return f"{said}{around}.{rest}"

@@ -15,8 +15,8 @@ from tfvolta.page.search import TONES, search
 from tfvolta.page.style import stylesheet
 from tfvolta.page.subject import Subjects
 from tfvolta.page.svg import can_draw
+from tfvolta.page.words import rate_text
 from tfvolta.report.verdict import verdict
-from tfvolta.report.words import number
 
 # Nothing is loaded and nothing runs: a page that somebody sends on can do no more than be read.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -44,7 +44,7 @@ def verdicts(subjects: Subjects) -> list[tuple[str, str]]:
 
 def _rate(seen: object) -> str:
     rate = seen.get("examples_per_second") if isinstance(seen, dict) else None
-    return f" It trained at {number(rate)} examples a second." if isinstance(rate, (int, float)) else ""
+    return f" It trained at {rate_text(rate)} examples a second." if isinstance(rate, (int, float)) else ""
 
 
 def make_page(subjects: Subjects, made: str, version: str) -> str:

@@ -10,10 +10,9 @@ from tfvolta.outcome import Status
 from tfvolta.page.markup import Content, Markup, bullets, element, fold, joined, pairs, paragraph
 from tfvolta.page.measured import measurements
 from tfvolta.page.settings import problems, settings
-from tfvolta.page.words import figure, mapping, mark, mebibytes, milliseconds
+from tfvolta.page.words import figure, mapping, mark, mebibytes, milliseconds, rate_text
 from tfvolta.report.faults import faults
 from tfvolta.report.verdict import verdict
-from tfvolta.report.words import number
 from tfvolta.report.workers import worker_lines
 
 
@@ -39,7 +38,7 @@ def tiles(evidence: Evidence) -> Markup:
     asked = [status for status in statuses if status is not Status.NOT_APPLICABLE]
     found: list[tuple[str, Content]] = []
     if rate is not None:
-        found.append(("Throughput", _tile(number(rate), "examples a second")))
+        found.append(("Throughput", _tile(rate_text(rate), "examples a second")))
     if step is not None:
         found.append(("Step time", _tile(milliseconds(step), f"median of {times.get('n')}")))
     if peaks:

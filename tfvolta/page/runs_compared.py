@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import NamedTuple, Optional, Sequence
 
 from tfvolta.evidence.schema import Evidence
@@ -12,6 +13,7 @@ from tfvolta.report.comparison import Difference, compare
 from tfvolta.report.words import number, shown
 
 _MOST_ROWS = 60
+_MOST_VALUES = 100  # of an interval
 _SECTIONS = {"config": "Config", "outcomes": "Outcomes", "facts": "Machine", "versions": "Versions"}
 
 
@@ -23,7 +25,7 @@ class Speed(NamedTuple):
         low: Lower end of the interval of the median; None with fewer than two epochs.
         high: Upper end.
         confidence: What the interval really has.
-        epochs: How many there are.
+        epochs: Epochs, or blocks of neighbouring epochs, that it is from.
     """
 
     estimate: float
@@ -37,16 +39,22 @@ def speed(evidence: Evidence) -> Optional[Speed]:
     """The speed of a run; None where it was not measured."""
     seen = mapping(evidence.measurements.get("throughput"))
     rates = [figure(mapping(epoch).get("examples_per_second")) for epoch in seen.get("epochs") or ()]
-    known = [rate for rate in rates if rate]
+    known = _blocks([rate for rate in rates if rate])
     if len(known) < 2:
         whole = figure(seen.get("examples_per_second"))
         return Speed(whole, None, None, 0.0, len(known)) if whole else None
     try:
         from tfvolta.measure.exact import sign_interval
     except ImportError:  # numpy is not installed; it comes with the charts
-        return Speed(sorted(known)[len(known) // 2], None, None, 0.0, len(known))
+        return Speed(statistics.median(known), None, None, 0.0, len(known))
     interval = sign_interval(known)
     return Speed(interval.estimate, interval.low, interval.high, interval.confidence, len(known))
+
+
+def _blocks(rates: list[float]) -> list[float]:
+    """Rates of epochs; of very many the medians of neighbours, which are more independent than epochs are."""
+    size = -(-len(rates) // _MOST_VALUES) if rates else 1
+    return [statistics.median(rates[start : start + size]) for start in range(0, len(rates), size)]
 
 
 def compared(runs: Sequence[Evidence]) -> Markup:
@@ -86,7 +94,9 @@ def _caution() -> str:
 def _span(run: Evidence, one: Optional[Speed], place: int) -> Span:
     if one is None:
         return Span(run.run_id, None, said="not measured")
-    confidence = f"median of {one.epochs} epochs" + (f", {100 * one.confidence:.0f} %" if one.confidence else "")
+    confidence = f"median of {one.epochs} epochs or blocks of them" + (
+        f", {100 * one.confidence:.0f} %" if one.confidence else ""
+    )
     return Span(run.run_id, one.estimate, one.low, one.high, "series-1" if place == 0 else "series-0", confidence)
 
 

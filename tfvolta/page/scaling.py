@@ -39,8 +39,8 @@ def scaling(estimate: Mapping[str, Any], name: str, source: str) -> Markup:
         parts.append(table("Predicted steps", columns, rows, tuple(range(7))))
     helps = [mapping(change) for change in estimate.get("what_if") or ()]
     lines = [f"{each.get('setting')}: +{_cell(each.get('gain_points'))} points" for each in helps]
-    parts += [joined([element("h4", "What would help"), bullets(lines)]) if lines else ""]
-    parts += [paragraph(str(estimate["error"]), class_="note") if estimate.get("error") else ""]
+    parts += [joined([element("h4", "What would help"), bullets(lines)]) if lines else Markup("")]
+    parts += [paragraph(str(estimate["error"]), class_="note") if estimate.get("error") else Markup("")]
     return joined(parts)
 
 

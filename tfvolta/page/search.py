@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any, Optional
 
 from tfvolta.page.charts import Span, intervals
@@ -22,7 +24,7 @@ def search(result: TuneResult, name: str) -> Markup:
         name: Unique in the page, for ids.
     """
     parts = [
-        element("h3", f"Search on {result.script}"),
+        element("h3", f"Search on {Path(result.script).name}"),
         paragraph(mark(result.verdict, TONES[result.verdict]), f" {result.sentence}"),
         _before_after(result, name),
         _ablation(result, name),
@@ -48,9 +50,9 @@ def _before_after(result: TuneResult, name: str) -> Markup:
     rows = [
         ["settings", "as given", "no better ones found" if best is None else _settings(best.settings)],
         ["examples a second", _rate(result.baseline), "-" if best is None else _rate(best)],
-        ["first step, s", _cell(result.baseline.first_step_seconds), _cell(best and best.first_step_seconds)],
+        ["first step, s", _cell(result.baseline.first_step_seconds), _cell(best.first_step_seconds if best else None)],
         ["memory at its peak", _peaks(result.baseline), "-" if best is None else _peaks(best)],
-        ["loss", _cell(result.baseline.loss), _cell(best and best.loss)],
+        ["loss", _cell(result.baseline.loss), _cell(best.loss if best else None)],
     ]
     parts.append(table("One process each; the interval above comes from repeats", columns, rows))
     band = result.loss_band
@@ -104,6 +106,7 @@ def _about(result: TuneResult) -> list[tuple[str, str]]:
     machine, cost = result.machine, result.overhead
     gpus = ", ".join(machine.gpus) or "no GPU"
     said = [
+        ("script", shlex.join([result.script, *result.arguments])),
         ("machine", f"{machine.host or 'unnamed'}: {gpus}, {machine.cores:g} CPU cores, {machine.stack}"),
         ("seeds", ", ".join(map(str, result.seeds))),
         ("ended", result.stopped),

@@ -90,7 +90,7 @@ summary{cursor:pointer;padding:.55rem 0;font-weight:500}
 details[open]>summary{border-bottom:1px solid var(--rule);margin-bottom:.5rem}
 details>:last-child{margin-bottom:.75rem}
 details details{margin:.5rem 0}
-.mark{font-weight:600;white-space:nowrap}
+.mark{font-weight:600}
 .mark::before{content:"";display:inline-block;width:.6em;height:.6em;border-radius:50%;margin-right:.4em;
 background:currentColor}
 .mark.bad::before{border-radius:0;transform:rotate(45deg)}

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from pydantic import ValidationError
 
-from tfvolta.bench.result import FILE_NAME as BENCH_FILE
-from tfvolta.bench.result import BenchResult
 from tfvolta.errors import EvidenceError, Problem
 from tfvolta.evidence.ladders import FILE_NAME as LADDER_FILE
 from tfvolta.evidence.reading import FILE_NAME as RUN_FILE
@@ -19,6 +17,10 @@ from tfvolta.evidence.schema import Evidence
 from tfvolta.tune.result import FILE_NAME as TUNE_FILE
 from tfvolta.tune.result import TuneResult
 
+if TYPE_CHECKING:
+    from tfvolta.bench.result import BenchResult
+
+BENCH_FILE = "bench.json"  # tfvolta.bench.result says so too, and needs numpy
 _FILES = (RUN_FILE, TUNE_FILE, BENCH_FILE, LADDER_FILE)
 
 
@@ -84,7 +86,7 @@ def _read(file: Path) -> tuple[str, Any]:
         return "runs", read(file)
     content = _json(file)
     if content.get("kind") == "bench":
-        return "benches", BenchResult.read(file)
+        return "benches", _bench(file)
     if "baseline" in content and "trials" in content:
         return "searches", _search(file, content)
     if isinstance(content.get("rungs"), list) and "whole" in content:
@@ -101,6 +103,16 @@ def _json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _bench(file: Path) -> BenchResult:
+    try:
+        from tfvolta.bench.result import BenchResult
+    except ImportError as error:
+        fix = "pip install 'tfvolta[report]'"
+        problem = Problem(str(file), "numpy, by which figures of a bench are read", "no numpy", str(error), fix)
+        raise EvidenceError("The result of the bench cannot be read.", [problem]) from error
+    return BenchResult.read(file)
 
 
 def _search(file: Path, content: Mapping[str, Any]) -> TuneResult:

@@ -20,6 +20,7 @@ INKS = {name: f"#0a0b{number:02x}" for number, name in enumerate(LIGHT)}
 WIDE, NARROW = 6.6, 3.3  # inches; matplotlib's SVG has 72 points an inch
 _DROPPED = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", re.DOTALL)
 _FAMILY = re.compile(r"font: ([\d.]+)px [^;\"]*")
+_DIGITS = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is finer than any screen
 _HEAD = re.compile(r"<svg[^>]*>")
 _BOX = re.compile(r'viewBox="([^"]*)"')
 _NAME = re.compile(r'(\bid="|href="#|url\(#)([^")]+)')
@@ -64,7 +65,7 @@ def _one(chart: Chart, width: float, kind: str) -> str:
     source = _FAMILY.sub(r"font-size: \1px", source).replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
     prefix = f"{chart.name}-{kind}"
     source = _NAME.sub(lambda found: f"{found[1]}{prefix}-{found[2]}", source.replace("xlink:href", "href"))
-    source = re.sub(r"\s*\n\s*", " ", source)
+    source = _DIGITS.sub(r"\1", re.sub(r"\s*\n\s*", " ", source))
     box = _BOX.search(source)
     labels = f"{prefix}-title {prefix}-description"
     head = (
@@ -98,16 +99,16 @@ def _drawn(chart: Chart, width: float) -> str:
         "ytick.labelcolor": INKS["ink"],
         "grid.color": INKS["rule"],
         "grid.linewidth": 0.6,
-        "path.simplify_threshold": 0.5,
+        "path.simplify": False,  # dots are lines without length; curves are thinned before they are drawn
     }
     with matplotlib.rc_context(looks):
         figure = Figure(figsize=(width, chart.height), layout="constrained")
         figure.patch.set_visible(False)
-        canvas = FigureCanvasSVG(figure)  # type: ignore[no-untyped-call]
+        canvas = FigureCanvasSVG(figure)
         axes = figure.add_subplot()
         axes.patch.set_visible(False)
         axes.set_axisbelow(True)
         chart.draw(axes, width == NARROW)
         stream = io.StringIO()
-        canvas.print_svg(stream, metadata={"Date": None})  # type: ignore[no-untyped-call]
+        canvas.print_svg(stream, metadata={"Date": None})
     return stream.getvalue()

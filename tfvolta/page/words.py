@@ -48,3 +48,8 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def figure(value: Any) -> Optional[float]:
     """A number, or None for what is none."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def rate_text(value: float) -> str:
+    """Examples a second, with the digits that a rate has."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
