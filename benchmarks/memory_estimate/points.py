@@ -206,7 +206,7 @@ def shown(line: dict[str, Any]) -> str:
         f"{name_of(line):44} predicted {gib.get('predicted_peak_bytes', 0):7.3f} steady "
         f"{gib.get('steady_peak_bytes', 0):7.3f} first {first:7.3f} GiB, error {line.get('error_percent')} % / "
         f"{line.get('first_step_error_percent')} %, estimate {line.get('estimate_gib')} GiB, reserved "
-        f"{(line.get('reserved_bytes') or 0) / GIB:.2f}, {line['seconds']} s"
+        f"{(line.get('reserved_bytes') or 0) / GIB:.2f}, look {line.get('look_seconds')} s of {line['seconds']} s"
     )
 
 
