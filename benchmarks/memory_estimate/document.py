@@ -80,6 +80,35 @@ def before() -> str:
     return _table(["model", "type", "XLA", "batch", "measured GiB", "estimated", "error"], rows)
 
 
+def recomputed() -> str:
+    """Predictions of the version that made the table above against those of a later one, for the same peaks."""
+    rows = [
+        [
+            *_named(line),
+            _gib(line["steady_peak_bytes"]),
+            _error(line["predicted_before_bytes"], line["steady_peak_bytes"]),
+            f"{line['predicted_gib']:.2f}",
+            _error(line["predicted_gib"] * GIB, line["steady_peak_bytes"]),
+            _error(line["predicted_gib"] * GIB, line["first_step_peak_bytes"]),
+            "found with it" if line["found_with"] else "check",
+        ]
+        for line in sorted(lines_of("*_recomputed.jsonl"), key=lambda each: [str(part) for part in key_of(each)[:3]])
+    ]
+    titles = [
+        "model",
+        "type",
+        "XLA",
+        "batch",
+        "steady GiB",
+        "error before",
+        "predicted",
+        "error",
+        "of the first step",
+        "",
+    ]
+    return _table(titles, rows)
+
+
 def _named(line: dict[str, Any]) -> list[str]:
     limit = line.get("workspace_limit_mb")
     model = NAMES[line["model"]] + (f", limit {limit} MiB" if limit else "")
@@ -103,7 +132,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def written(page: str) -> str:
     """A page with the tables of the results in it."""
-    for name, table in (("running", running()), ("before", before())):
+    for name, table in (("running", running()), ("recomputed", recomputed()), ("before", before())):
         page = re.sub(
             rf"(<!-- {name}: .*? -->\n).*?(\n<!-- end -->)",
             lambda found, table=table: f"{found[1]}{table}{found[2]}",  # type: ignore[misc]
