@@ -110,7 +110,7 @@ def _draw_intervals(axes: Axes, narrow: bool, spans: Sequence[Span], unit: str, 
     axes.spines["left"].set_visible(False)
     _plain_ticks(axes.xaxis, narrow)
     axes.grid(axis="x")
-    axes.set_xlabel(unit)
+    axes.set_xlabel("\n".join(textwrap.wrap(unit, 24)) if narrow else unit)
 
 
 def distribution(name: str, title: str, milliseconds: Sequence[float], caption: str) -> Markup:

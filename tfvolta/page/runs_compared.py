@@ -25,36 +25,34 @@ class Speed(NamedTuple):
         low: Lower end of the interval of the median; None with fewer than two epochs.
         high: Upper end.
         confidence: What the interval really has.
-        epochs: Epochs, or blocks of neighbouring epochs, that it is from.
+        values: What it is the median of, such as ``12 epochs``.
     """
 
     estimate: float
     low: Optional[float]
     high: Optional[float]
     confidence: float
-    epochs: int
+    values: str
 
 
 def speed(evidence: Evidence) -> Optional[Speed]:
     """The speed of a run; None where it was not measured."""
     seen = mapping(evidence.measurements.get("throughput"))
     rates = [figure(mapping(epoch).get("examples_per_second")) for epoch in seen.get("epochs") or ()]
-    known = _blocks([rate for rate in rates if rate])
+    known = [rate for rate in rates if rate]
     if len(known) < 2:
         whole = figure(seen.get("examples_per_second"))
-        return Speed(whole, None, None, 0.0, len(known)) if whole else None
+        return Speed(whole, None, None, 0.0, "the whole run") if whole else None
+    # Of very many epochs blocks of neighbours, which are more independent of each other than epochs are.
+    size = -(-len(known) // _MOST_VALUES)
+    blocks = [statistics.median(known[start : start + size]) for start in range(0, len(known), size)]
+    values = f"{len(known)} epochs" if size == 1 else f"{len(blocks)} blocks of {size} epochs"
     try:
         from tfvolta.measure.exact import sign_interval
     except ImportError:  # numpy is not installed; it comes with the charts
-        return Speed(statistics.median(known), None, None, 0.0, len(known))
-    interval = sign_interval(known)
-    return Speed(interval.estimate, interval.low, interval.high, interval.confidence, len(known))
-
-
-def _blocks(rates: list[float]) -> list[float]:
-    """Rates of epochs; of very many the medians of neighbours, which are more independent than epochs are."""
-    size = -(-len(rates) // _MOST_VALUES) if rates else 1
-    return [statistics.median(rates[start : start + size]) for start in range(0, len(rates), size)]
+        return Speed(statistics.median(blocks), None, None, 0.0, values)
+    interval = sign_interval(blocks)
+    return Speed(interval.estimate, interval.low, interval.high, interval.confidence, values)
 
 
 def compared(runs: Sequence[Evidence]) -> Markup:
@@ -77,7 +75,7 @@ def sentence(runs: Sequence[Evidence]) -> str:
     ratio = number(last.estimate / first.estimate)
     said = f"{runs[-1].run_id} trained at {ratio} times the throughput of {runs[0].run_id}"
     if first.low is None or first.high is None or last.low is None or last.high is None:
-        return f"{said}; with fewer than two epochs each there is no interval."
+        return f"{said}; without numpy, or with fewer than two epochs each, there is no interval."
     apart = last.low > first.high or last.high < first.low
     kept = "their intervals do not overlap" if apart else "their intervals overlap, so this shows no difference"
     return f"{said}; {kept}."
@@ -94,9 +92,7 @@ def _caution() -> str:
 def _span(run: Evidence, one: Optional[Speed], place: int) -> Span:
     if one is None:
         return Span(run.run_id, None, said="not measured")
-    confidence = f"median of {one.epochs} epochs or blocks of them" + (
-        f", {100 * one.confidence:.0f} %" if one.confidence else ""
-    )
+    confidence = f"median of {one.values}" + (f", {100 * one.confidence:.0f} %" if one.confidence else "")
     return Span(run.run_id, one.estimate, one.low, one.high, "series-1" if place == 0 else "series-0", confidence)
 
 

@@ -108,7 +108,9 @@ figure svg text{fill:var(--ink);stroke:none;font-family:system-ui,-apple-system,
 dl:not(.tiles)>div{grid-template-columns:1fr;gap:0;padding:.3rem 0}
 h1{font-size:1.3rem}h2{font-size:1.15rem}
 th,td{padding-right:.7rem}
-.prose,.prose tbody,.prose tr,.prose th,.prose td{display:block;width:auto}
+.scroll td:not(.number){min-width:7rem}
+.scroll td:not(.number):last-child{min-width:12rem}
+.prose,.prose caption,.prose tbody,.prose tr,.prose th,.prose td{display:block;width:auto}
 .prose thead{position:absolute;clip-path:inset(50%);width:1px;height:1px;overflow:hidden}
 .prose tr{padding:.4rem 0;border-bottom:1px solid var(--rule)}
 .prose th,.prose td{border:0;padding:.1rem 0}
