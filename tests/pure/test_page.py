@@ -207,3 +207,15 @@ def test_the_name_of_a_bench_is_that_of_the_bench() -> None:
     from tfvolta.page.subject import BENCH_FILE
 
     assert BENCH_FILE == FILE_NAME
+
+
+@pytest.mark.parametrize("junk", [None, 3, "Infinity", [None], [{"epoch": "x"}], {"x": None}])
+def test_evidence_of_another_kind_ends_no_page(junk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("tfvolta.page.svg", "tfvolta.page.charts", "tfvolta.page.page"):
+        monkeypatch.setattr(f"{module}.can_draw", lambda: False)
+    whole = run().measurements
+    for name, values in whole.items():
+        changed = [{**whole, name: junk}, *({**whole, name: {**values, key: junk}} for key in values)]
+        for measurements in changed:
+            odd = run().updated_with(measurements=measurements)
+            assert PageCheck(make_page(subjects(odd, run("second")), *MADE)).faults == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 from tfvolta.page.charts import Span, intervals
 from tfvolta.page.markup import Markup, bullets, element, fold, joined, pairs, paragraph, table
-from tfvolta.page.words import figure, mapping, mark, mebibytes, milliseconds
+from tfvolta.page.words import figure, items, mapping, mark, mebibytes, milliseconds
 from tfvolta.report.words import number
 
 if TYPE_CHECKING:  # they need numpy, and a page of runs needs none
@@ -135,7 +135,7 @@ def ladder(content: Mapping[str, Any], name: str) -> Markup:
         content: What ``tfvolta ladder`` wrote.
         name: Unique in the page, for ids.
     """
-    rungs = [mapping(rung) for rung in content.get("rungs") or ()]
+    rungs = [mapping(rung) for rung in items(content.get("rungs"))]
     spans = [_rung(str(rung.get("rung")), mapping(rung.get("gain"))) for rung in rungs if rung.get("gain")]
     whole = mapping(content.get("whole"))
     spans += [_rung("altogether", whole)] if whole else []

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Optional
 from tfvolta.evidence.schema import Evidence
 from tfvolta.page.charts import Curve, course, distribution
 from tfvolta.page.markup import Markup, element, fold, joined, pairs, paragraph, table
-from tfvolta.page.words import figure, mapping, mark, mebibytes, milliseconds, rate_text
+from tfvolta.page.words import figure, items, mapping, mark, mebibytes, milliseconds, rate_text
 from tfvolta.report.terminal import measured as in_lines
 from tfvolta.report.words import number
 
@@ -48,12 +48,12 @@ def _steps(seen: Mapping[str, Any], name: str) -> Markup:
     if seen.get("step_times") == "dispatch":
         parts.append(paragraph(_DISPATCH, class_="note"))
     sample = mapping(seen.get("step_sample"))
-    values = [1e3 * value for value in (figure(each) for each in sample.get("seconds") or ()) if value is not None]
+    values = [1e3 * value for value in (figure(each) for each in items(sample.get("seconds"))) if value is not None]
     if len(values) > 1:
-        of = sample.get("of") or len(values)
+        of = int(figure(sample.get("of")) or len(values))
         kept = f"All {of} timed steps." if of == len(values) else f"{len(values)} of {of} timed steps, drawn at random."
         parts.append(distribution(f"{name}-spread", "Distribution of step times", values, kept))
-        places = [float(place) for place in sample.get("places") or range(len(values))]
+        places = [place for place in map(figure, items(sample.get("places"))) if place is not None]
         if len(places) == len(values):
             curve = Curve("ms a step", places, values)
             caption = f"Step times in the order of training. {kept} Warm-up and compilation are left out."
@@ -80,7 +80,7 @@ def _spread(seen: Mapping[str, Any]) -> str:
 
 
 def _epochs(seen: Mapping[str, Any]) -> Markup:
-    rows = [mapping(epoch) for epoch in seen.get("epochs") or ()]
+    rows = [mapping(epoch) for epoch in items(seen.get("epochs"))]
     if not rows:
         return Markup("")
     kept = rows if len(rows) <= 50 else [*rows[:25], *rows[-25:]]
@@ -111,13 +111,13 @@ def _memory(seen: Mapping[str, Any], name: str) -> Markup:
     if not seen:
         return _missing("Memory", "Nothing measured the memory of this run: monitor.memory is off, or it ended before.")
     peaks = mapping(seen.get("peak_bytes"))
-    records = [mapping(record) for record in seen.get("records") or ()]
+    records = [mapping(record) for record in items(seen.get("records"))]
     curves = []
     for device in peaks:
         for key, word in (("peak_bytes", "peak"), ("current_bytes", "in use")):
             found = [figure(mapping(mapping(record.get("devices")).get(device)).get(key)) for record in records]
             if any(value is not None for value in found):
-                places = [float(record.get("epoch") or 0) for record in records]
+                places = [figure(record.get("epoch")) or 0.0 for record in records]
                 values = [None if value is None else value / 2**20 for value in found]
                 curves.append(Curve(f"{device} {word}", places, values))
     parts = [element("h3", "Memory")]
@@ -136,7 +136,7 @@ def _memory(seen: Mapping[str, Any], name: str) -> Markup:
 
 
 def _loss_scale(seen: Mapping[str, Any], name: str) -> Markup:
-    records = [mapping(record) for record in seen.get("records") or ()]
+    records = [mapping(record) for record in items(seen.get("records"))]
     if not records:
         return Markup("")
     scales = [figure(record.get("scale")) for record in records]
@@ -156,7 +156,7 @@ def _loss_scale(seen: Mapping[str, Any], name: str) -> Markup:
 
 
 def _compilations(seen: Mapping[str, Any]) -> Markup:
-    entries = [mapping(entry) for entry in seen.get("entries") or ()]
+    entries = [mapping(entry) for entry in items(seen.get("entries"))]
     if not seen:
         return Markup("")
     parts = [element("h3", "Compile ledger")]
@@ -175,7 +175,7 @@ def _compilations(seen: Mapping[str, Any]) -> Markup:
             _cell(entry.get("step")),
             _cell(entry.get("seconds")),
             " and ".join(word for word in ("traced", "compiled") if entry.get(word)),
-            ", ".join(map(str, entry.get("shapes") or ())) or "-",
+            ", ".join(map(str, items(entry.get("shapes")))) or "-",
         ]
         for entry in entries[:50]
     ]

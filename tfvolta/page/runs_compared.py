@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional, Sequence
 from tfvolta.evidence.schema import Evidence
 from tfvolta.page.charts import Span, intervals
 from tfvolta.page.markup import Markup, element, fold, joined, paragraph, table
-from tfvolta.page.words import figure, mapping
+from tfvolta.page.words import figure, items, mapping
 from tfvolta.report.comparison import Difference, compare
 from tfvolta.report.words import number, shown
 
@@ -38,7 +38,7 @@ class Speed(NamedTuple):
 def speed(evidence: Evidence) -> Optional[Speed]:
     """The speed of a run; None where it was not measured."""
     seen = mapping(evidence.measurements.get("throughput"))
-    rates = [figure(mapping(epoch).get("examples_per_second")) for epoch in seen.get("epochs") or ()]
+    rates = [figure(mapping(epoch).get("examples_per_second")) for epoch in items(seen.get("epochs"))]
     known = [rate for rate in rates if rate]
     if len(known) < 2:
         whole = figure(seen.get("examples_per_second"))

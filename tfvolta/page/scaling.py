@@ -6,7 +6,7 @@ from typing import Any, Mapping
 
 from tfvolta.page.charts import Curve, course
 from tfvolta.page.markup import Markup, bullets, element, joined, paragraph, table
-from tfvolta.page.words import figure, mapping
+from tfvolta.page.words import figure, items, mapping
 from tfvolta.report.words import number
 
 
@@ -18,7 +18,7 @@ def scaling(estimate: Mapping[str, Any], name: str, source: str) -> Markup:
         name: Unique in the page, for ids.
         source: From which file or run it is.
     """
-    points = [mapping(point) for point in estimate.get("points") or ()]
+    points = [mapping(point) for point in items(estimate.get("points"))]
     title = str(mapping(estimate.get("gradients")).get("title", "a model"))
     parts = [
         element("h3", f"{title} on {estimate.get('machine', 'a machine')}"),
@@ -37,7 +37,7 @@ def scaling(estimate: Mapping[str, Any], name: str, source: str) -> Markup:
         ]
         columns = ["GPUs", "step ms", "reduce ms", "exposed ms", "waiting ms", "efficiency %", "examples/s"]
         parts.append(table("Predicted steps", columns, rows, tuple(range(7))))
-    helps = [mapping(change) for change in estimate.get("what_if") or ()]
+    helps = [mapping(change) for change in items(estimate.get("what_if"))]
     lines = [f"{each.get('setting')}: +{_cell(each.get('gain_points'))} points" for each in helps]
     parts += [joined([element("h4", "What would help"), bullets(lines)]) if lines else Markup("")]
     parts += [paragraph(str(estimate["error"]), class_="note") if estimate.get("error") else Markup("")]

@@ -83,6 +83,8 @@ caption{text-align:left;color:var(--quiet);padding:.25rem 0;font-size:.875rem}
 th,td{text-align:left;vertical-align:top;padding:.35rem .9rem .35rem 0;border-bottom:1px solid var(--rule);
 min-width:4.5rem;overflow-wrap:break-word}
 th{font-weight:600}
+table.prose th{min-width:8rem}
+.prose .mark{white-space:nowrap}
 thead th{color:var(--quiet);font-weight:500;font-size:.875rem}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 details{border:1px solid var(--rule);border-radius:6px;margin:.5rem 0;padding:0 .85rem}
@@ -121,7 +123,7 @@ th,td{padding-right:.7rem}
 body{font-size:10pt}
 nav,.skip{display:none}
 header,main,footer{max-width:none;padding:0}
-details::details-content{content-visibility:visible;block-size:auto}
+details:not(figure details)::details-content{content-visibility:visible;block-size:auto}
 tr,figure,.tiles>div,.verdict{break-inside:avoid}
 h2,h3,summary{break-after:avoid}
 .scroll{overflow:visible}

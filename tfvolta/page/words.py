@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Mapping, Optional
 
 from tfvolta.outcome import Status
@@ -45,9 +46,15 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def items(value: Any) -> list[Any]:
+    """A JSON list, or an empty one in its place."""
+    return value if isinstance(value, list) else []
+
+
 def figure(value: Any) -> Optional[float]:
-    """A number, or None for what is none."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """A finite number, or None for what is none."""
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if usable else None
 
 
 def rate_text(value: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Iterator, Mapping
 
 from tfvolta.evidence.schema import Evidence
 from tfvolta.outcome import Status
-from tfvolta.report.words import number
+from tfvolta.report.words import shown
 
 
 def faults(evidence: Evidence, warned: bool = True) -> list[str]:
@@ -39,23 +39,30 @@ def _settings(evidence: Evidence) -> Iterator[str]:
 def _skipped(seen: Any) -> Iterator[str]:
     if not isinstance(seen, Mapping) or not seen.get("skipped"):
         return
-    scale = "" if seen.get("scale") is None else f"; the loss scale is {number(seen['scale'])} at the end"
-    yield f"{seen['skipped']} of {seen['attempted']} steps skipped: their gradients were not finite{scale}"
+    scale = "" if seen.get("scale") is None else f"; the loss scale is {shown(seen['scale'])} at the end"
+    yield f"{seen['skipped']} of {seen.get('attempted')} steps skipped: their gradients were not finite{scale}"
 
 
 def _compiled(seen: Any) -> Iterator[str]:
     if not isinstance(seen, Mapping):
         return
-    yield from seen.get("alarms") or []
-    entries = [each for each in seen.get("entries") or [] if each.get("function") == "train"]
+    yield from (str(alarm) for alarm in _list(seen.get("alarms")))
+    entries = [
+        each for each in _list(seen.get("entries")) if isinstance(each, Mapping) and each.get("function") == "train"
+    ]
     for word, what in (("compiled", "XLA compiled"), ("traced", "TensorFlow traced")):
         again = [each for each in entries if each.get(word)][1:]
         if again:
-            seconds = sum(each.get("seconds") or 0.0 for each in again)
+            seconds = sum(each["seconds"] for each in again if isinstance(each.get("seconds"), (int, float)))
             times = "once" if len(again) == 1 else f"{len(again)} times"
-            yield f"{what} the train step {times} more after the first, in calls of {number(seconds)} s"
+            yield f"{what} the train step {times} more after the first, in calls of {shown(seconds)} s"
 
 
 def _gradients(seen: Any) -> Iterator[str]:
     if isinstance(seen, Mapping) and seen.get("non_finite"):
-        yield f"{seen['non_finite']} gradient values were not finite in the {seen['samples']} steps looked at"
+        yield f"{seen['non_finite']} gradient values were not finite in the {seen.get('samples')} steps looked at"
+
+
+def _list(value: Any) -> list[Any]:
+    """A list of evidence, or an empty one where a file was changed by hand."""
+    return value if isinstance(value, list) else []
