@@ -115,3 +115,20 @@ def test_batches_are_told_from_rows() -> None:
     ):
         assert sequence_data.is_batched(dataset) is expected
     assert sequence_data.batch_rows(ROWS.padded_batch(3).prefetch(1)) == 3
+
+
+def test_a_functional_graph_tells_which_call_takes_which_tensor() -> None:
+    inputs = keras.Input((4,))
+    layer = keras.layers.Dense(1)
+    model = keras.Model(inputs, layer(inputs))
+    nodes = [node for nodes in model._nodes_by_depth.values() for node in nodes]
+    (call,) = [node for node in nodes if not node.is_input]
+    if KERAS3:
+        assert call.operation is layer and call.input_tensors[0] is model.inputs[0] is call.arguments.args[0]
+        assert layer.autocast and layer._convert_input_args and not model._convert_input_args
+        assert keras.Sequential([keras.Input((4,)), layer])._functional._nodes_by_depth
+        assert "self.autocast, self.input_dtype" in inspect.getsource(type(layer).__call__)
+    else:
+        assert call.layer is layer and call.keras_inputs[0] is model.inputs[0] is call.call_args[0]
+        assert layer._autocast and not model._autocast and call.call_kwargs == {}
+        assert "self._maybe_cast_inputs(inputs, input_list)" in inspect.getsource(keras.layers.Layer.__call__)

@@ -102,6 +102,21 @@ def test_losses_and_weights_are_equal_to_the_last_bit(tmp_path: pathlib.Path) ->
     assert [each.tobytes() for each in plain] == [each.tobytes() for each in half]
 
 
+def test_a_compiled_step_ends_with_the_same_bits() -> None:
+    ends = []
+    for half in (False, True):
+        keras.utils.set_random_seed(3)
+        model = image_model(layers.BatchNormalization)  # takes its float16 input back to float32
+        data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS, WEIGHTS)).batch(4)
+        if half:
+            data = with_half({"x": data}, bridge_for(model).half_inputs(model))[0]["x"]
+            assert data.element_spec[0].dtype == tf.float16
+        model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(True), jit_compile=True)
+        model.fit(data, epochs=2, verbose=0)
+        ends.append([each.tobytes() for each in model.get_weights()])
+    assert ends[0] == ends[1]
+
+
 def test_where_no_layer_casts_auto_says_so_and_true_is_refused(tmp_path: pathlib.Path) -> None:
     _, outcome = run(tmp_path / "auto", "auto", dtype="float32")
     assert outcome.status is Status.NOT_APPLICABLE and "computes in float32" in outcome.message
