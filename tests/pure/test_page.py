@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.pure.evidence_examples import facts, outcome
 from tests.pure.page_check import PageCheck
 from tests.pure.page_examples import NASTY, bench, nasty, run, search, subjects
 from tests.pure.sources import ROOT
@@ -219,3 +220,15 @@ def test_evidence_of_another_kind_ends_no_page(junk: Any, monkeypatch: pytest.Mo
         for measurements in changed:
             odd = run().updated_with(measurements=measurements)
             assert PageCheck(make_page(subjects(odd, run("second")), *MADE)).faults == []
+
+
+def test_a_run_on_several_gpus_brings_its_own_prediction(tmp_path: Path) -> None:
+    one = facts().gpus[0]
+    pair = facts(gpus=(one, one.model_copy(update={"index": 1})))
+    observed = {"replicas": 2, "gradient_bytes": 100_000_000}
+    folder = kept(tmp_path, "pair", facts=pair, outcomes={"strategy": outcome("APPLIED", "seen", observed=observed)})
+    where = tmp_path / "pair.html"
+    assert main(["report", str(folder), "--html", str(where)]) == 0
+    page = where.read_text(encoding="utf-8")
+    assert "Predicted, not measured; from the evidence of run pair." in page and "Predicted steps" in page
+    assert PageCheck(page).faults == []
