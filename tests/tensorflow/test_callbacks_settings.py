@@ -198,7 +198,7 @@ def test_a_full_plan(tmp_path: pathlib.Path) -> None:
     assert bridge_for(model).train_graph(model).must_compile
     outcomes = {name: ending.outcome.status for name, ending in session.endings.items()}
     assert {outcomes["jit"], outcomes["retrofit"], outcomes["loss_scale"]} == {Status.APPLIED}, outcomes
-    text = next(tmp_path.rglob("*.json")).read_text()
+    text = next(tmp_path.rglob("evidence.json")).read_text()
     assert '"throughput"' in text and '"loss_scale"' in text and '"memory"' in text
 
 
