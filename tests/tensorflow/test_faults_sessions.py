@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import warnings
 import threading
 from typing import Any, Callable, Iterator
 
@@ -249,7 +250,7 @@ def test_sections_that_are_null(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_late_twice(tmp_path: pathlib.Path, strict: bool) -> None:
-    """A setting that came too late stays so, however often it is asked for."""
+    """A setting that came too late stays so, however often it is asked for; a warning is given once."""
     tf.constant(1.0)
     asked = config(tmp_path, strict, devices={"intra_op_threads": 3})
     for attempt in range(2):
@@ -264,7 +265,8 @@ def test_late_twice(tmp_path: pathlib.Path, strict: bool) -> None:
         with pytest.raises(LateError):
             fit(model, tfvolta.build_callbacks(asked))
     else:
-        with pytest.warns(LateWarning):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LateWarning)
             fit(model, tfvolta.build_callbacks(asked))
     files = list(tmp_path.glob("*/evidence.json"))
     assert len(files) == 1 and read(files[0]).outcomes["intra_op_threads"].status is Status.LATE
