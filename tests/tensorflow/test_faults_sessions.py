@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pathlib
-import warnings
 import threading
+import warnings
 from typing import Any, Callable, Iterator
 
 import numpy as np
