@@ -15,6 +15,7 @@ from tfvolta.errors import PREEMPTED_EXIT_CODE
 
 # A launcher and the scheduler above it may both pass one request on; only a later one means hurry.
 SAME_REQUEST_SECONDS = 1.0
+_NOTICE_SECONDS = 1.0
 
 _listening: weakref.WeakSet[TerminationSignal] = weakref.WeakSet()
 
@@ -40,6 +41,7 @@ class TerminationSignal:
         self._read = self._write = -1
         self._first: Optional[float] = None
         self._listener: Optional[threading.Thread] = None
+        self._noticed = threading.Event()
 
     def start(self) -> bool:
         """Starts listening; False outside of the main thread, where Python allows no signal handlers."""
@@ -82,6 +84,7 @@ class TerminationSignal:
                 return
             if signal.SIGTERM in numbers:
                 self._ask()
+                self._noticed.set()
             self._pass_on(numbers)
 
     def _ask(self) -> None:
@@ -99,7 +102,8 @@ class TerminationSignal:
 
     def _handle(self, number: int, frame: Optional[FrameType]) -> None:
         if self.in_training(frame):
-            return  # the listener has heard it
+            self._noticed.wait(_NOTICE_SECONDS)  # the listener hears it, before the next batch begins
+            return
         self.stop()
         os.kill(os.getpid(), signal.SIGTERM)
 

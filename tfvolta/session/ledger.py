@@ -53,6 +53,10 @@ class Ledger:
                 self._warned.add(str(error))
                 warnings.warn(str(error), warning, stacklevel=4)
 
+    def begin_fit(self) -> None:
+        """What was warned of in an earlier fit is warned of again."""
+        self._warned.clear()
+
     def fault(self) -> Optional[TfvoltaError]:
         """The error that stands at this moment, raised before or not; lateness stands under a strict config only."""
         try:
