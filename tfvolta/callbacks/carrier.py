@@ -47,7 +47,6 @@ class Carrier(Callback):
             PlanError: The model or its optimizer would be trained wrongly.
         """
         super().set_model(model)
-        self.session.ledger.begin_fit()
         self.session.attach(model)
         # A subclassed model shows its layers and outputs from its first call on.
         self._audit_again = not getattr(model, "built", True)

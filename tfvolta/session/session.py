@@ -135,6 +135,8 @@ class Session:
             NoEffectError: A setting has no effect and the config is strict.
         """
         self._serve(model)
+        if in_fit:
+            self.ledger.begin_fit()
         self.context.in_fit = in_fit
         try:
             steps = [step for step in self.plan.steps if step.knob.phase in MODEL_PHASES]
