@@ -20,9 +20,9 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps, func_graph
-from tensorflow.python.ops import control_flow_util
 
 from tfvolta.bridge.late_writes import CALLS, SCATTERS, Handles, uses_of, writes
+from tfvolta.bridge.tensorflow_private import in_xla_context
 
 # Rows of a table that is smaller are selected with the table: 256 MiB are copied in a tenth of a millisecond or two.
 _TABLE_BYTES = 256 * 2**20
@@ -51,13 +51,6 @@ class Target:
         tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
 
 
-def is_compiled() -> bool:
-    """Whether XLA compiles the function that is being traced."""
-    if tf.executing_eagerly():
-        return False
-    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
-
-
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def either(predicate: Any, taken: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
     """Lets one of two functions write its variables; what they return is not used.
@@ -67,7 +60,7 @@ def either(predicate: Any, taken: Callable[[], Any], otherwise: Callable[[], Any
         taken: Reads and writes variables, called while a step is traced.
         otherwise: The other one.
     """
-    found = _targets(taken, otherwise) if is_compiled() else None
+    found = _targets(taken, otherwise) if in_xla_context() else None
     if found is None:
         tf.cond(predicate, _quiet(taken), _quiet(otherwise))
         return

@@ -17,8 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfvolta.bridge.either import is_compiled
 from tfvolta.bridge.keras2_package import Package
+from tfvolta.bridge.tensorflow_private import in_xla_context
 
 _METHOD = "_deduplicate_sparse_grad"
 _LEGACY_METHOD = "_resource_apply_sparse_duplicate_indices"
@@ -63,7 +63,7 @@ def summed_rows(values: Any, indices: Any, rows: Any) -> tuple[Any, Any]:
 
 def _deduplicate(self: Any, grads: Any) -> list[Any]:
     """Replaces ``Optimizer._deduplicate_sparse_grad``."""
-    if not is_compiled():
+    if not in_xla_context():
         return list(type(self)._deduplicate_sparse_grad(self, grads))
     found = []
     for gradient in grads:
@@ -77,7 +77,7 @@ def _deduplicate(self: Any, grads: Any) -> list[Any]:
 
 def _apply_sparse(self: Any, grad: Any, handle: Any, indices: Any, **kwargs: Any) -> Any:
     """Replaces ``OptimizerV2._resource_apply_sparse_duplicate_indices``."""
-    if not is_compiled():
+    if not in_xla_context():
         return type(self)._resource_apply_sparse_duplicate_indices(self, grad, handle, indices, **kwargs)
     sums, index = summed_rows(grad, indices, handle.shape[0])
     return self._resource_apply_sparse(sums, handle, index, **kwargs)

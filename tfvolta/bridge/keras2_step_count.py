@@ -11,10 +11,11 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from tfvolta.bridge.base import StepCounts
-from tfvolta.bridge.either import either, is_compiled
+from tfvolta.bridge.either import either
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_saving import warn_of_hdf5
 from tfvolta.bridge.keras2_scale_state import control_of, selecting, take_control
+from tfvolta.bridge.tensorflow_private import in_xla_context
 
 _ATTEMPTED = "tfvolta_attempted"
 _APPLIED = "tfvolta_applied"
@@ -84,7 +85,7 @@ class CountingSteps:
 def _selects(optimizer: Any) -> bool:
     """Whether the step is one of XLA's, which selects what is written (``tfvolta.bridge.either``)."""
     alone = tf.__internal__.distribute.strategy_supports_no_merge_call()
-    return alone and control_of(optimizer) is not None and is_compiled()
+    return alone and control_of(optimizer) is not None and in_xla_context()
 
 
 def _increment(optimizer: Any, name: str) -> None:

@@ -22,10 +22,11 @@ import tensorflow as tf
 from keras.src import ops
 
 from tfvolta.bridge import keras3_finite_check, keras3_functions, keras3_replicas
-from tfvolta.bridge.either import either, is_compiled
+from tfvolta.bridge.either import either
 from tfvolta.bridge.kernel_records import UPDATE
 from tfvolta.bridge.scale_bounds import ScaleBounds
 from tfvolta.bridge.scale_control import ScaleControl
+from tfvolta.bridge.tensorflow_private import in_xla_context
 
 NEVER = 0  # growth steps of a fixed scale: Keras compares its counter with ``growth_steps - 1``, which is never -1
 
@@ -216,7 +217,7 @@ def step(
             either(check(grads), lambda: take_sums(optimizer, grads, variables), lambda: _skip(optimizer))
 
         guard = guard_of(optimizer)
-        if guard is not None and guard.compiles_update and not tf.executing_eagerly() and not is_compiled():
+        if guard is not None and guard.compiles_update and not tf.executing_eagerly() and not in_xla_context():
             update.__name__ = UPDATE  # by which the traced step shows it
             tf.function(update, jit_compile=True, autograph=False)()
         else:

@@ -19,7 +19,6 @@ from tfvolta.cli.argument_reader import ArgumentReader
 from tfvolta.cli.config_arguments import add_config_arguments
 
 _OF_AVAILABLE = 0.8  # of the host's memory, so that the kernel need not kill anybody
-_MULTI_PROCESS = ("multi_worker_mirrored", "horovod", "parameter_server")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -87,11 +86,18 @@ def _search(arguments: argparse.Namespace, numbers: dict[str, Optional[float]]) 
     from tfvolta.cli.config_arguments import load_from
     from tfvolta.script.source import check_script
     from tfvolta.tune.batch_finder import Allowance, find
+    from tfvolta.tune.one_process import refuse_several
     from tfvolta.tune.trial_process import TrialProcess, available_bytes
     from tfvolta.tune.trial_request import TrialRequest
 
     config = load_from(arguments)
-    _refuse_several(config)
+    refuse_several(
+        config,
+        "Several processes cannot be tried from here.",
+        "a trial is one process, and workers that train in step have batches of one size",
+        "on each worker: tfvolta batch-size --set strategy.kind=default --json train.py > worker-0.json"
+        "; then tfvolta batch-size --agree worker-*.json; fit.batch_size is the sum over all workers",
+    )
     check_script(arguments.script)
     limit_mb, free = numbers["host_memory_mb"], available_bytes()
     limit = int(limit_mb * 2**20) if limit_mb is not None else None if free is None else int(free * _OF_AVAILABLE)
@@ -114,27 +120,6 @@ def _search(arguments: argparse.Namespace, numbers: dict[str, Optional[float]]) 
     allowance = Allowance(start, most, seconds=left, stride=stride)
     process = TrialProcess(numbers["trial_seconds"] or 0.0, limit)
     return find(request, allowance, process.run, _tell)
-
-
-def _refuse_several(config: Any) -> None:
-    """A trial is one process: workers are measured each for itself."""
-    from tfvolta.errors import ConfigError, Problem
-
-    kind = config.get("strategy.kind")
-    if kind in _MULTI_PROCESS:
-        raise ConfigError(
-            "Several processes cannot be tried from here.",
-            [
-                Problem(
-                    where="strategy.kind",
-                    expected="default, one_device or mirrored, which train in one process",
-                    received=kind,
-                    why="a trial is one process, and workers that train in step have batches of one size",
-                    fix="on each worker: tfvolta batch-size --set strategy.kind=default --json train.py > worker-0.json"
-                    "; then tfvolta batch-size --agree worker-*.json; fit.batch_size is the sum over all workers",
-                )
-            ],
-        )
 
 
 def _read(path: str) -> Any:

@@ -20,7 +20,6 @@ from tfvolta.cli.argument_reader import ArgumentReader
 from tfvolta.cli.config_arguments import add_config_arguments, load_from
 
 _DRIVER = "/dev/nvidiactl"  # there in a container that hides the driver's management library too
-_MULTI_PROCESS = ("multi_worker_mirrored", "horovod", "parameter_server")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,10 +48,16 @@ def run(arguments: argparse.Namespace) -> int:
     from tfvolta.ladder.result import LadderResult
     from tfvolta.ladder.rung import rungs_of
     from tfvolta.script.source import check_script
+    from tfvolta.tune.one_process import refuse_several
 
     numbers = _numbers(arguments)
     config = load_from(arguments)
-    _refuse_several(config)
+    refuse_several(
+        config,
+        "Several processes cannot climb a ladder.",
+        "a rung is one process, and workers that train in step are started by tfvolta launch",
+        "tfvolta ladder --set strategy.kind=default train.py",
+    )
     check_script(arguments.script)
     plan = _plan(config, probe(), arguments.script)
     rungs, skipped = rungs_of(plan, hidden_gpu=os.path.exists(_DRIVER))
@@ -121,22 +126,6 @@ def _numbers(arguments: argparse.Namespace) -> dict[str, Optional[float]]:
     }
     reader.done()
     return found
-
-
-def _refuse_several(config: Any) -> None:
-    """A rung is one process."""
-    from tfvolta.errors import ConfigError, Problem
-
-    kind = config.get("strategy.kind")
-    if kind in _MULTI_PROCESS:
-        problem = Problem(
-            where="strategy.kind",
-            expected="default, one_device or mirrored, which train in one process",
-            received=kind,
-            why="a rung is one process, and workers that train in step are started by tfvolta launch",
-            fix="tfvolta ladder --set strategy.kind=default train.py",
-        )
-        raise ConfigError("Several processes cannot climb a ladder.", [problem])
 
 
 def _plan(config: Any, facts: Any, script: str) -> Any:

@@ -10,7 +10,6 @@ import shlex
 import time
 from typing import Any, Callable, Optional, Sequence
 
-from tfvolta.errors import ConfigError, Problem
 from tfvolta.facts.probe import probe
 from tfvolta.script.source import check_script, layers_named_in
 from tfvolta.tune.candidates import CANDIDATES, Situation, Words
@@ -18,6 +17,7 @@ from tfvolta.tune.confirmation import Confirmed, Part, Rounds, confirm, confirm_
 from tfvolta.tune.fingerprint import fingerprint, machine_of, versions_of
 from tfvolta.tune.history import History
 from tfvolta.tune.loss_guard import common_examples
+from tfvolta.tune.one_process import refuse_several
 from tfvolta.tune.plan_rules import PlanRules, resolved
 from tfvolta.tune.progress import Progress
 from tfvolta.tune.result import Overhead, TuneResult
@@ -31,7 +31,6 @@ from tfvolta.tune.verdict import sentence_of
 
 BLOCKS = 16
 _KEPT = "input.cache pays from the second epoch on; the first, which fills it, is not timed"
-_MULTI_PROCESS = ("multi_worker_mirrored", "horovod", "parameter_server")
 _MOST_CONFIRMED = 2  # configs whose repeats are made: the next best follows one whose loss leaves the band
 
 
@@ -64,7 +63,12 @@ class Tuner:
         layers = layers_named_in(request.script)
         self._rules = PlanRules(request.config, request.overrides, self._facts, os.environ, layers)
         self._config = self._rules.load()
-        _refuse_several(self._config)
+        refuse_several(
+            self._config,
+            "Several processes cannot be tried from here.",
+            "a trial is one process; what its workers do together cannot be measured from here",
+            "tune one worker: tfvolta tune --set strategy.kind=default train.py",
+        )
         self._rules.plan().check()
         self._seed = self._config.run.seed or 0
         self._process = SpeedProcess(request.limits, told_to_end, progress.tick)
@@ -252,17 +256,3 @@ def _overhead(trials: float, spent: float, processor: float) -> Overhead:
         tuner_cpu_seconds=processor,
         share=rest / trials if trials else 0.0,
     )
-
-
-def _refuse_several(config: Any) -> None:
-    """A trial is one process."""
-    kind = config.get("strategy.kind")
-    if kind in _MULTI_PROCESS:
-        problem = Problem(
-            where="strategy.kind",
-            expected="default, one_device or mirrored, which train in one process",
-            received=kind,
-            why="a trial is one process; what its workers do together cannot be measured from here",
-            fix="tune one worker: tfvolta tune --set strategy.kind=default train.py",
-        )
-        raise ConfigError("Several processes cannot be tried from here.", [problem])
