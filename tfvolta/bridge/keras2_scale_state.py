@@ -77,18 +77,20 @@ def take_control(package: Package, optimizer: Any, strategy: Any) -> bool:
 
 
 @contextlib.contextmanager
-def selecting(optimizer: Any) -> Iterator[list[Any]]:
-    """Has a controlled wrapper apply its gradients unconditionally, for a step that selects what is written.
-
-    Yields:
-        Where the answer whether the gradients are finite is put.
-    """
-    state, answers = optimizer._loss_scale, list[Any]()
-    vars(state)[_FINITE] = answers
+def selecting(optimizer: Any) -> Iterator[None]:
+    """Has a controlled wrapper apply its gradients unconditionally, for a step that selects what is written."""
+    state = optimizer._loss_scale
+    vars(state)[_FINITE] = []
     try:
-        yield answers
+        yield
     finally:
         del vars(state)[_FINITE]
+
+
+def answer_of(optimizer: Any) -> Optional[Any]:
+    """Whether the gradients of a step that selects are finite, as a tensor; None where the wrapper decides itself."""
+    answers = getattr(optimizer._loss_scale, "__dict__", {}).get(_FINITE)
+    return answers[-1] if answers else None
 
 
 def set_fixed_scale(package: Package, optimizer: Any, scale: float) -> None:

@@ -14,12 +14,11 @@ from tfvolta.bridge.base import StepCounts
 from tfvolta.bridge.either import either
 from tfvolta.bridge.keras2_package import Package
 from tfvolta.bridge.keras2_saving import warn_of_hdf5
-from tfvolta.bridge.keras2_scale_state import control_of, selecting, take_control
+from tfvolta.bridge.keras2_scale_state import answer_of, control_of, selecting, take_control
 from tfvolta.bridge.tensorflow_private import in_xla_context
 
 _ATTEMPTED = "tfvolta_attempted"
 _APPLIED = "tfvolta_applied"
-_ANSWERS = "tfvolta_answers"
 
 
 class CountingSteps:
@@ -34,17 +33,13 @@ class CountingSteps:
         _increment(self, _ATTEMPTED)
         if not _selects(self):
             return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
-        with selecting(self) as answers:
-            self.__dict__[_ANSWERS] = answers
-            try:
-                return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
-            finally:
-                del self.__dict__[_ANSWERS]
+        with selecting(self):
+            return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
 
     def _apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Called by the wrapper only for finite gradients, or where what is written is selected here."""
-        answers = self.__dict__.get(_ANSWERS)
-        if answers is None:
+        finite = answer_of(self)
+        if finite is None:
             _increment(self, _APPLIED)
             return super()._apply_gradients(*args, **kwargs)  # type: ignore[misc]
         apply = super()._apply_gradients  # type: ignore[misc]
@@ -56,7 +51,7 @@ class CountingSteps:
         def otherwise() -> None:
             self.iterations.assign_add(1, read_value=False)  # type: ignore[attr-defined]
 
-        either(answers[-1], taken, otherwise)
+        either(finite, taken, otherwise)
         return tf.no_op()
 
     @property
